@@ -1,0 +1,42 @@
+/*
+ * Command lines from one table: long options by argp, each also as HEARSAY_<NAME> in the environment (--kv-pages is
+ * HEARSAY_KV_PAGES; the command line wins). Used by all programs of the project, so that their errors read alike:
+ *
+ *     hearsay: --push-back: "many" is not a whole number from 1 to 1000000; give a queue depth such as 8
+ *
+ * Threading: at start only.
+ */
+#ifndef HEARSAY_BASE_OPTIONS_H
+#define HEARSAY_BASE_OPTIONS_H
+
+#include <stddef.h>
+
+#include "core/base/error.h"
+
+struct option_spec {
+    const char *name;     /* "kv-pages", without dashes */
+    const char *argument; /* "N", "FILE", ...; NULL: a flag */
+    const char *help;     /* one line, defaults included */
+    const char *group;    /* heading under which --help shows it; NULL: as the one before */
+    /* Called with the text (NULL for a flag on the command line; a flag in the environment takes a boolean). 0, or HS_ERR_* with err filled (without the option's name). */
+    int (*set)(void *config, const char *text, struct error *err);
+};
+
+struct options {
+    const char *program;     /* "hearsay" */
+    const char *usage;       /* of positional arguments, e.g. "ADDR:PORT COMMAND"; NULL: none allowed */
+    const char *description; /* for --help, above the options */
+    const char *epilog;      /* for --help, below: examples */
+    const char *version;
+    const struct option_spec *specs; /* [n_specs] */
+    size_t n_specs;
+    int (*positional)(void *config, const char *text, struct error *err); /* NULL: none allowed */
+};
+
+/*
+ * Reads environment, then command line. 0: go on. Positive: --help or --version was served, exit 0 ought to follow.
+ * Negative: one clear line was left in err (to be printed behind "program: "), exit 2 ought to follow. Never exits by itself.
+ */
+int options_parse(const struct options *options, int argc, char **argv, void *config, struct error *err);
+
+#endif

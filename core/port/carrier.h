@@ -1,0 +1,57 @@
+/*
+ * A carrier moves unreliable datagrams: UDP, DPDK frames, verbs UD, or the simulator's wire.
+ *
+ * Datagrams may be lost, doubled, reordered or cut off by a restart; never merged. net/reliable builds transport.h on any
+ * of them. All calls come from one thread and never block.
+ */
+#ifndef HEARSAY_PORT_CARRIER_H
+#define HEARSAY_PORT_CARRIER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CARRIER_ADDRESS_BYTES = 48 };
+
+/* Opaque to everyone but the carrier; compared and hashed over its first len bytes. */
+struct carrier_address {
+    uint8_t bytes[CARRIER_ADDRESS_BYTES];
+    uint8_t len;
+};
+
+struct carrier_datagram {
+    struct carrier_address address; /* destination on send, source on receive */
+    uint8_t *data;                  /* send: caller's; receive: carrier's, valid until the next receive */
+    uint32_t len;
+};
+
+struct carrier_stats {
+    uint64_t sent_datagrams, sent_bytes, received_datagrams, received_bytes, dropped_datagrams;
+};
+
+struct carrier;
+
+struct carrier_ops {
+    /* Largest payload of one datagram, in bytes. */
+    uint32_t (*mtu)(const struct carrier *carrier);
+    /* Text "host:port" to address (never a name look-up that blocks at run time: the result is cached by the caller). 0 or HS_ERR_PARSE, HS_ERR_NOT_FOUND. */
+    int (*resolve)(struct carrier *carrier, const char *text, struct carrier_address *out);
+    /* Address to text that resolve takes; always NUL-terminated. */
+    void (*format)(const struct carrier *carrier, const struct carrier_address *address, char *text, size_t size);
+    /* Hands over up to n datagrams; returns how many were taken (the rest: try later), or HS_ERR_*. */
+    int (*send)(struct carrier *carrier, const struct carrier_datagram *datagrams, uint32_t n);
+    /* Fills up to n datagrams; returns how many, or HS_ERR_*. */
+    int (*receive)(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
+    /* Own address in text, as peers would reach it. */
+    void (*local)(const struct carrier *carrier, char *text, size_t size);
+    /* Readable when receive would return something, or -1. */
+    int (*wait_fd)(const struct carrier *carrier);
+    void (*stats)(const struct carrier *carrier, struct carrier_stats *out);
+    void (*destroy)(struct carrier *carrier);
+};
+
+/* First member of every carrier's own struct. */
+struct carrier {
+    const struct carrier_ops *ops;
+};
+
+#endif

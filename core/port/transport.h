@@ -1,0 +1,97 @@
+/*
+ * A transport carries sealed, authenticated messages between the nodes of one group: sockets, verbs, DPDK, in-process,
+ * simulated. One conformance suite (tests/conform) holds for all.
+ *
+ * Peers are small integers, given out at resolve (we call) or at TRANSPORT_PEER_UP (they call); one peer per remote
+ * address, never reused while the transport lives. A peer is usable from PEER_UP to PEER_DOWN; resolving is enough to make
+ * a transport keep trying to bring the peer up, with back-off, until close_peer. A restarted process is seen as PEER_DOWN followed
+ * by PEER_UP with another boot id.
+ *
+ * Messages to one peer arrive exactly once and in order while it stays up; on PEER_DOWN what was not delivered is lost and
+ * the layer above decides. With TRANSPORT_UNRELIABLE a message may be lost or overtake others, and is at most
+ * max_unreliable_bytes long: for probes and gossip that is worth nothing later.
+ *
+ * Threading: all calls come from one thread and never block. Data in an event is valid until the next poll.
+ */
+#ifndef HEARSAY_PORT_TRANSPORT_H
+#define HEARSAY_PORT_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum { TRANSPORT_UNRELIABLE = 1u }; /* flag of send */
+enum { TRANSPORT_ADDRESS_TEXT = 128 };
+
+enum transport_event_kind {
+    TRANSPORT_PEER_UP,   /* handshake done; boot_id set */
+    TRANSPORT_PEER_DOWN, /* retransmissions exhausted, restarted, or closed by the peer; status says why */
+    TRANSPORT_MESSAGE,   /* data, len */
+    TRANSPORT_READ_DONE, /* cookie of read; status 0 or HS_ERR_* */
+};
+
+struct transport_event {
+    enum transport_event_kind kind;
+    uint32_t peer;
+    int status;
+    uint64_t boot_id; /* random per start of the peer's process */
+    uint64_t cookie;
+    const uint8_t *data;
+    uint32_t len;
+};
+
+struct transport_info {
+    const char *name;              /* "sockets", "verbs", ... */
+    uint64_t boot_id;              /* our own */
+    uint32_t max_message_bytes;    /* reliable, fragmented inside: at least 1 MiB */
+    uint32_t max_unreliable_bytes; /* one datagram: at least 1,000 */
+    char local[TRANSPORT_ADDRESS_TEXT]; /* own address as peers would resolve it */
+};
+
+struct transport_peer_stats {
+    uint64_t rtt_ns;          /* smoothed; 0: not measured yet */
+    uint64_t rtt_variance_ns; /* mean deviation (RFC 6298) */
+    uint64_t sent_messages, received_messages, retransmits;
+};
+
+struct transport_stats {
+    uint64_t sent_messages, received_messages, sent_bytes, received_bytes;
+    uint64_t retransmits, duplicates, rejected; /* rejected: failed to authenticate, replayed or malformed */
+};
+
+struct transport;
+
+struct transport_ops {
+    void (*info)(const struct transport *transport, struct transport_info *out);
+    /* Address text to peer; the same text gives the same peer. 0 or HS_ERR_PARSE, HS_ERR_NOT_FOUND, HS_ERR_LIMIT. */
+    int (*resolve)(struct transport *transport, const char *address, uint32_t *peer);
+    /* The peer's address in a form that resolve takes. */
+    int (*address)(const struct transport *transport, uint32_t peer, char *text, size_t size);
+    /* Queues one message of n pieces, copied before return. 0, HS_ERR_BUSY (queue or window full), HS_ERR_CLOSED (not up), HS_ERR_LIMIT (too long). */
+    int (*send)(struct transport *transport, uint32_t peer, const struct iovec *iov, int n, uint32_t flags);
+    /* Moves I/O and timers forward and fills up to n events; returns how many. */
+    int (*poll)(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n);
+    /* When poll must be called even if nothing arrives; UINT64_MAX: never. */
+    uint64_t (*next_deadline_ns)(const struct transport *transport);
+    /* Readable when poll would find something arrived, or -1: must be polled. */
+    int (*wait_fd)(const struct transport *transport);
+    /* Memory that read may write to. 0 or HS_ERR_UNSUPPORTED, HS_ERR_LIMIT. */
+    int (*register_memory)(struct transport *transport, void *base, size_t len);
+    /* Makes memory readable by peers under a small number. 0 or HS_ERR_UNSUPPORTED. */
+    int (*publish)(struct transport *transport, uint32_t region, const void *base, size_t len);
+    /* One-sided read of a peer's region into registered memory; completes as READ_DONE. 0 or HS_ERR_UNSUPPORTED, HS_ERR_BUSY, HS_ERR_CLOSED. */
+    int (*read)(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie);
+    /* Lets a peer go: nothing more is sent to it or tried; it may still call us. */
+    void (*close_peer)(struct transport *transport, uint32_t peer);
+    int (*peer_stats)(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out);
+    void (*stats)(const struct transport *transport, struct transport_stats *out);
+    /* Tells peers that we leave (best effort) and frees everything. */
+    void (*destroy)(struct transport *transport);
+};
+
+/* First member of every transport's own struct. */
+struct transport {
+    const struct transport_ops *ops;
+};
+
+#endif
