@@ -1,0 +1,239 @@
+#include "core/base/metrics.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/panic.h"
+
+/*
+ *  metrics --> family "a_total" --> series {x="1"} --> series {x="2"}
+ *                   |
+ *                   v
+ *              family "b_seconds" --> series {}
+ *
+ * Families and series only ever get added, at their list's end, so a pointer given out stays good until destroy.
+ */
+enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+
+enum { HISTOGRAM_BOUNDS_MAX = 40 };
+
+struct histogram {
+    int n_bounds;
+    double bounds[HISTOGRAM_BOUNDS_MAX];
+    _Atomic uint64_t counts[HISTOGRAM_BOUNDS_MAX + 1]; /* the last one: above all bounds */
+    _Atomic double sum;
+};
+
+struct series {
+    struct series *next;
+    char *labels;
+    int64_t scale; /* of a gauge */
+    union {
+        struct counter counter;
+        struct gauge gauge;
+        struct histogram histogram;
+    };
+};
+
+struct family {
+    struct family *next;
+    enum metric_kind kind;
+    char *name, *help;
+    struct series *series;
+};
+
+struct metrics {
+    pthread_mutex_t lock; /* guards the lists, not the values */
+    struct family *families;
+};
+
+struct metrics *metrics_create(void)
+{
+    struct metrics *m = calloc(1, sizeof *m);
+    if (m)
+        pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
+
+static void series_destroy(struct series *s)
+{
+    free(s->labels);
+    free(s);
+}
+
+static void family_destroy(struct family *f)
+{
+    while (f->series) {
+        struct series *s = f->series;
+        f->series = s->next;
+        series_destroy(s);
+    }
+    free(f->name);
+    free(f->help);
+    free(f);
+}
+
+void metrics_destroy(struct metrics *m)
+{
+    if (!m)
+        return;
+    while (m->families) {
+        struct family *f = m->families;
+        m->families = f->next;
+        family_destroy(f);
+    }
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+static struct family *family_find_or_add(struct metrics *m, enum metric_kind kind, const char *name, const char *help)
+{
+    struct family **link = &m->families;
+    for (; *link; link = &(*link)->next) {
+        if (strcmp((*link)->name, name) == 0) {
+            hs_assert((*link)->kind == kind);
+            return *link;
+        }
+    }
+    struct family *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    f->kind = kind;
+    f->name = strdup(name);
+    f->help = strdup(help);
+    if (!f->name || !f->help) {
+        family_destroy(f);
+        return NULL;
+    }
+    *link = f;
+    return f;
+}
+
+/* init prepares a new series before others can see it. */
+static struct series *series_find_or_add(struct family *f, const char *labels, const struct series *init)
+{
+    struct series **link = &f->series;
+    for (; *link; link = &(*link)->next)
+        if (strcmp((*link)->labels, labels) == 0)
+            return *link;
+    struct series *s = malloc(sizeof *s);
+    if (!s)
+        return NULL;
+    *s = *init;
+    s->labels = strdup(labels);
+    if (!s->labels) {
+        free(s);
+        return NULL;
+    }
+    *link = s;
+    return s;
+}
+
+static struct series *register_series(struct metrics *m, enum metric_kind kind, const char *name, const char *labels,
+                                      const char *help, const struct series *init)
+{
+    pthread_mutex_lock(&m->lock);
+    struct family *f = family_find_or_add(m, kind, name, help);
+    struct series *s = f ? series_find_or_add(f, labels, init) : NULL;
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
+struct counter *metrics_counter(struct metrics *m, const char *name, const char *labels, const char *help)
+{
+    struct series *s = register_series(m, METRIC_COUNTER, name, labels, help, &(struct series){0});
+    return s ? &s->counter : NULL;
+}
+
+struct gauge *metrics_gauge(struct metrics *m, const char *name, const char *labels, const char *help, int64_t scale)
+{
+    hs_assert(scale > 0);
+    struct series *s = register_series(m, METRIC_GAUGE, name, labels, help, &(struct series){.scale = scale});
+    return s ? &s->gauge : NULL;
+}
+
+struct histogram *metrics_histogram(struct metrics *m, const char *name, const char *labels, const char *help,
+                                    const double *bounds, int n)
+{
+    hs_assert(n > 0 && n <= HISTOGRAM_BOUNDS_MAX);
+    struct series init = {0};
+    init.histogram.n_bounds = n;
+    for (int i = 0; i < n; i++) {
+        hs_assert(i == 0 || bounds[i - 1] < bounds[i]);
+        init.histogram.bounds[i] = bounds[i];
+    }
+    struct series *s = register_series(m, METRIC_HISTOGRAM, name, labels, help, &init);
+    return s ? &s->histogram : NULL;
+}
+
+void histogram_observe(struct histogram *h, double seconds)
+{
+    int i = 0;
+    while (i < h->n_bounds && seconds > h->bounds[i])
+        i++;
+    atomic_fetch_add_explicit(&h->counts[i], 1, memory_order_relaxed);
+    double sum = atomic_load_explicit(&h->sum, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&h->sum, &sum, sum + seconds, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
+/* name + suffix, then the labels and one more label, either of which may be empty. */
+static void write_name(struct strbuf *out, const char *name, const char *suffix, const char *labels, const char *extra)
+{
+    strbuf_printf(out, "%s%s", name, suffix);
+    if (*labels || *extra)
+        strbuf_printf(out, "{%s%s%s}", labels, *labels && *extra ? "," : "", extra);
+    strbuf_puts(out, " ");
+}
+
+static void write_histogram(struct strbuf *out, const char *name, const char *labels, struct histogram *h)
+{
+    uint64_t total = 0;
+    for (int i = 0; i <= h->n_bounds; i++) {
+        char le[48] = "le=\"+Inf\"";
+        if (i < h->n_bounds)
+            snprintf(le, sizeof le, "le=\"%.10g\"", h->bounds[i]);
+        total += atomic_load_explicit(&h->counts[i], memory_order_relaxed);
+        write_name(out, name, "_bucket", labels, le);
+        strbuf_printf(out, "%llu\n", (unsigned long long)total);
+    }
+    write_name(out, name, "_sum", labels, "");
+    strbuf_printf(out, "%.15g\n", atomic_load_explicit(&h->sum, memory_order_relaxed));
+    write_name(out, name, "_count", labels, "");
+    strbuf_printf(out, "%llu\n", (unsigned long long)total);
+}
+
+static void write_series(struct strbuf *out, const struct family *f, struct series *s)
+{
+    switch (f->kind) {
+    case METRIC_COUNTER:
+        write_name(out, f->name, "", s->labels, "");
+        strbuf_printf(out, "%llu\n", (unsigned long long)counter_get(&s->counter));
+        break;
+    case METRIC_GAUGE:
+        write_name(out, f->name, "", s->labels, "");
+        if (s->scale == 1)
+            strbuf_printf(out, "%lld\n", (long long)gauge_get(&s->gauge));
+        else
+            strbuf_printf(out, "%.15g\n", (double)gauge_get(&s->gauge) / (double)s->scale);
+        break;
+    case METRIC_HISTOGRAM:
+        write_histogram(out, f->name, s->labels, &s->histogram);
+        break;
+    }
+}
+
+void metrics_write(struct metrics *m, struct strbuf *out)
+{
+    static const char *const kind_names[] = {"counter", "gauge", "histogram"};
+    pthread_mutex_lock(&m->lock);
+    for (struct family *f = m->families; f; f = f->next) {
+        strbuf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->help, f->name, kind_names[f->kind]);
+        for (struct series *s = f->series; s; s = s->next)
+            write_series(out, f, s);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
