@@ -1,0 +1,24 @@
+/*
+ * The bounded ring between the HTTP threads and the node loop (the submitting side is in request.h).
+ *
+ * A cancel names the request by the number that node_inbox_submit gave it, never by dereferencing, so it is harmless when it
+ * arrives after the final event. Threading: create and destroy while nobody else uses it; drain on the node's thread.
+ */
+#ifndef HEARSAY_SERVE_INBOX_H
+#define HEARSAY_SERVE_INBOX_H
+
+#include <stdint.h>
+
+#include "core/serve/node.h"
+#include "core/serve/request.h"
+
+/* wake_fd: an eventfd written when something is put in, owned by the inbox. NULL when out of memory. */
+struct node_inbox *node_inbox_create(uint32_t capacity);
+void node_inbox_destroy(struct node_inbox *inbox);
+int node_inbox_wake_fd(const struct node_inbox *inbox);
+/* Moves everything waiting into the node; returns how many entries. */
+uint32_t node_inbox_drain(struct node_inbox *inbox, struct node *node);
+/* From now on submissions are refused with HS_ERR_CLOSED. */
+void node_inbox_close(struct node_inbox *inbox);
+
+#endif
