@@ -1,0 +1,154 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/options.h"
+#include "core/base/parse.h"
+
+struct config {
+    uint64_t push_back;
+    char name[32];
+    int checks;
+    char positional[64];
+};
+
+static int set_push_back(void *config, const char *text, struct error *err)
+{
+    return parse_u64(text, 1, 1000000, &((struct config *)config)->push_back, err);
+}
+
+static int set_name(void *config, const char *text, struct error *err)
+{
+    strncpy(((struct config *)config)->name, text, 31);
+    return 0;
+}
+
+static int set_check(void *config, const char *text, struct error *err)
+{
+    assert_null(text);
+    ((struct config *)config)->checks++;
+    return 0;
+}
+
+static int add_positional(void *config, const char *text, struct error *err)
+{
+    strncat(((struct config *)config)->positional, text, 30);
+    return 0;
+}
+
+static const struct option_spec specs[] = {
+    {"push-back", "DEPTH", "Waiting requests at which peers stop sending (default 8)", "Serving:", set_push_back},
+    {"name", "NAME", "Name of this node", NULL, set_name},
+    {"check", NULL, "Only check", "Other:", set_check},
+};
+
+static const struct options table = {
+    .program = "prog",
+    .description = "Tests the options.",
+    .epilog = "Example: prog --check",
+    .version = "1.2.3",
+    .specs = specs,
+    .n_specs = 3,
+};
+
+static int run(const struct options *options, struct config *config, struct error *err, int argc, const char *const *words)
+{
+    char *argv[8] = {"prog"};
+    for (int i = 0; i < argc; i++)
+        argv[i + 1] = (char *)words[i];
+    return options_parse(options, argc + 1, argv, config, err);
+}
+
+#define RUN(options, config, err, ...) \
+    run(options, config, err, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
+
+static void test_values_and_flags(void **unused)
+{
+    struct config config = {0};
+    assert_int_equal(RUN(&table, &config, NULL, "--push-back=12", "--name", "x", "--check"), 0);
+    assert_int_equal(config.push_back, 12);
+    assert_string_equal(config.name, "x");
+    assert_int_equal(config.checks, 1);
+}
+
+static void test_error_texts(void **unused)
+{
+    static const struct {
+        const char *word, *text;
+    } cases[] = {
+        {"--push-back=many", "--push-back: \"many\" is not a whole number from 1 to 1000000"},
+        {"--push-back", "--push-back: a value is missing; write --push-back DEPTH"},
+        {"--check=1", "--check: takes no value"},
+        {"--pushback=3", "--pushback=3: no such option; --help lists them all"},
+        {"--nothing", "--nothing: no such option; --help lists them all"},
+        {"-x", "-x: no such option; --help lists them all"},
+        {"word", "\"word\": no argument is expected here; --help shows the usage"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config config = {0};
+        struct error err = {0};
+        assert_int_equal(RUN(&table, &config, &err, cases[i].word), HS_ERR_PARSE);
+        assert_string_equal(err.text, cases[i].text);
+    }
+}
+
+static void test_positional_arguments(void **unused)
+{
+    struct options with = table;
+    with.usage = "ADDR COMMAND";
+    with.positional = add_positional;
+    struct config config = {0};
+    assert_int_equal(RUN(&with, &config, NULL, "a", "--check", "b"), 0);
+    assert_string_equal(config.positional, "ab");
+}
+
+static void test_environment_yields_to_the_command_line(void **unused)
+{
+    struct config config = {0};
+    struct error err = {0};
+    setenv("HEARSAY_PUSH_BACK", "5", 1);
+    setenv("HEARSAY_CHECK", "yes", 1);
+    setenv("HEARSAY_NAME", "", 1);
+    assert_int_equal(RUN(&table, &config, NULL, "--name=n"), 0);
+    assert_int_equal(config.push_back, 5);
+    assert_int_equal(config.checks, 1);
+    assert_int_equal(RUN(&table, &config, NULL, "--push-back=6"), 0);
+    assert_int_equal(config.push_back, 6);
+
+    setenv("HEARSAY_CHECK", "off", 1);
+    config.checks = 0;
+    assert_int_equal(RUN(&table, &config, NULL, "--name=n"), 0);
+    assert_int_equal(config.checks, 0);
+    setenv("HEARSAY_CHECK", "perhaps", 1);
+    assert_int_equal(RUN(&table, &config, &err, "--name=n"), HS_ERR_PARSE);
+    assert_string_equal(err.text, "HEARSAY_CHECK: \"perhaps\" is neither true nor false");
+    setenv("HEARSAY_CHECK", "", 1);
+    setenv("HEARSAY_PUSH_BACK", "0", 1);
+    assert_int_equal(RUN(&table, &config, &err, "--name=n"), HS_ERR_PARSE);
+    assert_string_equal(err.text, "HEARSAY_PUSH_BACK: \"0\" is not a whole number from 1 to 1000000");
+    unsetenv("HEARSAY_PUSH_BACK");
+    unsetenv("HEARSAY_CHECK");
+    unsetenv("HEARSAY_NAME");
+}
+
+static void test_help_and_version_are_served(void **unused)
+{
+    struct config config = {0};
+    assert_true(RUN(&table, &config, NULL, "--version") > 0);
+    assert_true(RUN(&table, &config, NULL, "--help", "--push-back=bad") > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_and_flags),     cmocka_unit_test(test_error_texts),
+        cmocka_unit_test(test_positional_arguments), cmocka_unit_test(test_environment_yields_to_the_command_line),
+        cmocka_unit_test(test_help_and_version_are_served),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
