@@ -1,0 +1,159 @@
+/* hearsay-ctl: asks a running node over HTTP and shows the answer. */
+#include <curl/curl.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/options.h"
+#include "core/base/strbuf.h"
+#include "tools/ctl/show.h"
+
+enum { EXIT_GOOD, EXIT_FAILED, EXIT_USAGE };
+
+struct command {
+    const char *name;
+    const char *path;
+    bool post;
+    const char *member; /* show this list of the answer as a table; NULL: all of it */
+};
+
+static const struct command commands[] = {
+    {"status", "/cluster", false, NULL},         {"peers", "/cluster", false, "peers"}, {"tree", "/tree", false, NULL},
+    {"drain", "/admin/drain", true, NULL},       {"flush", "/admin/flush", true, NULL}, {"undrain", "/admin/undrain", true, NULL},
+};
+
+struct ctl_options {
+    const char *address;
+    const struct command *command;
+    bool json;
+};
+
+static int set_json(void *config, const char *text, struct error *err)
+{
+    ((struct ctl_options *)config)->json = true;
+    return 0;
+}
+
+static int set_positional(void *config, const char *text, struct error *err)
+{
+    struct ctl_options *o = config;
+    if (!o->address) {
+        if (!strchr(text, ':'))
+            return error_set(err, HS_ERR_PARSE, "\"%s\" is not ADDR:PORT; give the node's HTTP address, e.g. 127.0.0.1:8080", text);
+        o->address = text;
+        return 0;
+    }
+    if (o->command)
+        return error_set(err, HS_ERR_PARSE, "\"%s\": one command at a time", text);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(text, commands[i].name) == 0)
+            o->command = &commands[i];
+    }
+    if (!o->command)
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not one of status, peers, tree, drain, undrain, flush", text);
+    return 0;
+}
+
+static const struct option_spec ctl_specs[] = {
+    {"json", NULL, "Print the node's answer as it is", "Output", set_json},
+};
+
+static const struct options ctl_options = {
+    .program = "hearsay-ctl",
+    .usage = "ADDR:PORT status|peers|tree|drain|undrain|flush",
+    .description = "Asks a running hearsay node about itself and its group, or tells it to drain or to flush its prefix cache.",
+    .epilog = "Examples:\n"
+              "  hearsay-ctl 127.0.0.1:8080 status\n"
+              "  hearsay-ctl 127.0.0.1:8080 peers --json | jq '.cluster.peers[].name'\n"
+              "  hearsay-ctl 127.0.0.1:8080 drain      finish what runs, take nothing new\n"
+              "  hearsay-ctl 127.0.0.1:8080 flush      empty the prefix cache\n",
+    .version = HEARSAY_VERSION,
+    .specs = ctl_specs,
+    .n_specs = sizeof ctl_specs / sizeof ctl_specs[0],
+    .positional = set_positional,
+};
+
+static size_t collect(char *data, size_t size, size_t n, void *body)
+{
+    strbuf_add(body, data, size * n);
+    return ((struct strbuf *)body)->failed ? 0 : size * n;
+}
+
+/* The answer's body; 0 or HS_ERR_* with one line in err. */
+static int exchange(const struct ctl_options *o, struct strbuf *body, struct error *err)
+{
+    char url[512];
+    if ((size_t)snprintf(url, sizeof url, "http://%s%s", o->address, o->command->path) >= sizeof url)
+        return error_set(err, HS_ERR_LIMIT, "the address is too long");
+    CURL *curl = curl_easy_init();
+    if (!curl)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 5L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 30L);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
+    if (o->command->post)
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+    CURLcode code = curl_easy_perform(curl);
+    long status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_cleanup(curl);
+    if (code != CURLE_OK)
+        return error_set(err, HS_ERR_IO, "%s: %s; is a node running there (--http)?", o->address, curl_easy_strerror(code));
+    if (status != 200)
+        return error_set(err, HS_ERR_IO, "%s answered %ld: %s", o->address, status, strbuf_text(body));
+    return 0;
+}
+
+static int show(const struct ctl_options *o, const struct strbuf *body, struct error *err)
+{
+    if (o->json) {
+        printf("%s\n", strbuf_text(body));
+        return 0;
+    }
+    json_error_t problem;
+    json_t *answer = json_loadb(strbuf_text(body), body->len, 0, &problem);
+    if (!json_is_object(answer)) {
+        json_decref(answer);
+        return error_set(err, HS_ERR_PROTOCOL, "%s did not answer as a hearsay node would: %s", o->address, problem.text);
+    }
+    json_t *list = o->command->member ? json_object_get(json_object_get(answer, "cluster"), o->command->member) : NULL;
+    if (list && json_array_size(list) > 0)
+        show_table(stdout, list);
+    else if (o->command->member)
+        printf("no %s\n", o->command->member);
+    else
+        show_object(stdout, answer);
+    json_decref(answer);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct ctl_options o = {0};
+    struct error err = {0};
+    int rc = options_parse(&ctl_options, argc, argv, &o, &err);
+    if (rc > 0)
+        return EXIT_GOOD;
+    if (rc == 0 && !o.command)
+        rc = error_set(&err, HS_ERR_INVALID, "give the node's address and a command, e.g. hearsay-ctl 127.0.0.1:8080 status");
+    if (rc < 0) {
+        fprintf(stderr, "hearsay-ctl: %s\n", err.text);
+        return EXIT_USAGE;
+    }
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    struct strbuf body = {0};
+    rc = exchange(&o, &body, &err);
+    if (rc == 0)
+        rc = show(&o, &body, &err);
+    if (rc)
+        fprintf(stderr, "hearsay-ctl: %s\n", err.text);
+    strbuf_fini(&body);
+    curl_global_cleanup();
+    return rc ? EXIT_FAILED : EXIT_GOOD;
+}
