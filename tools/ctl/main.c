@@ -20,7 +20,7 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"status", "/cluster", false, NULL},         {"peers", "/cluster", false, "peers"}, {"tree", "/tree", false, NULL},
+    {"status", "/cluster", false, NULL},         {"peers", "/cluster", false, "peers"}, {"tree", "/admin/tree", false, NULL},
     {"drain", "/admin/drain", true, NULL},       {"flush", "/admin/flush", true, NULL}, {"undrain", "/admin/undrain", true, NULL},
 };
 

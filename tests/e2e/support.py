@@ -1,0 +1,113 @@
+"""What the end-to-end tests share: where the binaries and the model are, groups of nodes, requests, deterministic prompts."""
+import json
+import os
+import random
+import sys
+import time
+import unittest
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "tools", "lib"))
+from group import Group, Node, free_ports  # noqa: E402,F401
+
+BUILD = os.environ.get("HEARSAY_BUILD", os.path.join(TOP, "build-test"))
+BINARY = os.path.join(BUILD, "tools", "hearsay")
+CTL = os.path.join(BUILD, "tools", "hearsay-ctl")
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "hearsay")
+MODEL = os.path.join(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
+
+WORDS = ("river stone garden market winter letter window bridge harbor engine forest candle mirror ladder kitchen "
+         "teacher doctor sailor painter farmer writer soldier merchant morning evening summer autumn yellow silver "
+         "green quiet heavy narrow broken gentle ancient distant").split()
+
+
+def story(seed, words):
+    """Plain, repeatable prose of so many words; different seeds share no beginning."""
+    rng = random.Random(seed)
+    sentences, line = [], []
+    for _ in range(words):
+        line.append(rng.choice(WORDS))
+        if len(line) == 9:
+            sentences.append("The " + " ".join(line) + ".")
+            line = []
+    return " ".join(sentences)
+
+
+def post(node, path, body, **kwargs):
+    """A JSON exchange that must succeed: (answer, headers)."""
+    status, headers, data = node.request("POST", path, body, **kwargs)
+    if status != 200:
+        raise AssertionError(f"{node.name} {path}: {status} {data.decode(errors='replace')}")
+    return json.loads(data), headers
+
+
+def complete(node, prompt, max_tokens=16, **fields):
+    """(text, token logprobs, cached tokens, name of the computing node, whole answer)"""
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "logprobs": 5, "ignore_eos": True, **fields}
+    answer, headers = post(node, "/v1/completions", body)
+    choice = answer["choices"][0]
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return choice["text"], choice["logprobs"], cached, headers.get("x-hearsay-node"), answer
+
+
+def tokenize(node, text):
+    """Token ids of a text, as the node's model reads it."""
+    answer, _ = post(node, "/tokenize", {"prompt": text})
+    return answer["tokens"]
+
+
+def stream(node, path, body, timeout=120):
+    """Yields (headers, event) for each event of a stream; [DONE] comes as None. Raises when the stream ends without it."""
+    import http.client
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout)
+    try:
+        connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        headers = {k.lower(): v for k, v in response.getheaders()}
+        if response.status != 200:
+            raise AssertionError(f"{node.name}: {response.status} {response.read().decode(errors='replace')}")
+        for line in response:
+            line = line.rstrip(b"\r\n")
+            if not line:
+                continue
+            if not line.startswith(b"data: "):
+                raise AssertionError(f"not an event: {line!r}")
+            if line == b"data: [DONE]":
+                yield headers, None
+                return
+            yield headers, json.loads(line[6:])
+        raise AssertionError("the stream ended without [DONE]")
+    finally:
+        connection.close()
+
+
+def metric(node, name):
+    """Sum of a metric over its labels."""
+    _, _, body = node.request("GET", "/metrics")
+    total = 0.0
+    for line in body.decode().splitlines():
+        if line.startswith((name + "{", name + " ")):
+            total += float(line.rsplit(" ", 1)[1])
+    return total
+
+
+def wait_until(condition, timeout=10, what="condition"):
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come true within {timeout} s")
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def main():
+    """Runs the calling file's tests; 77 when the node or the model is not here."""
+    for path in (BINARY, MODEL):
+        if not os.path.exists(path):
+            skip(f"{path} is missing; tests/run makes it")
+    unittest.main(verbosity=2)

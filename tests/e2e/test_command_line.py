@@ -1,0 +1,82 @@
+"""Bad usage gets one clear line and exit 2; --check and --help end with 0."""
+import os
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import support
+
+
+def run(*args, env=None, binary=support.BINARY):
+    done = subprocess.run([binary, *args], capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+class CommandLine(unittest.TestCase):
+    def refused(self, *args, names, env=None, status=2, binary=support.BINARY):
+        code, out, err = run(*args, env=env, binary=binary)
+        self.assertEqual(code, status, err)
+        self.assertEqual(len(err.strip().splitlines()), 1, err)
+        for name in names:
+            self.assertIn(name, err)
+
+    def test_bad_options(self):
+        m = ("--model", support.MODEL)
+        self.refused(names=["--model"])
+        self.refused("--frobnicate", names=["--frobnicate"])
+        self.refused(*m, "--push-back", "many", names=["--push-back", "many"])
+        self.refused(*m, "--kv-memory", "12parsecs", names=["--kv-memory", "12parsecs"])
+        self.refused(*m, "--route", "scenic", names=["--route", "scenic", "cost, longest, none"])
+        self.refused(*m, "--gossip-interval", "10", names=["--gossip-interval", "10"])
+        self.refused(*m, "--kv-pages", "100", "--kv-memory", "1GiB", names=["--kv-pages", "--kv-memory"])
+        self.refused(*m, "--page-tokens", "17", names=["--page-tokens", "17"])
+        self.refused(*m, "--pin", "loop=1-2", names=["--pin", "loop"])
+        self.refused(*m, "surplus", names=["surplus"])
+        self.refused(*m, "--join", "node[1-", names=["join", "node[1-"])
+        self.refused(*m, names=["HEARSAY_PUSH_BACK", "x"], env={"HEARSAY_PUSH_BACK": "x"})
+        self.refused(*m, "--group-key-file", "/nonexistent", names=["/nonexistent"])
+        self.refused(*m, "--bind", "0.0.0.0:0", names=["0.0.0.0", "--group-key-file"])
+        self.refused(*m, "--chat-template", "pigeon", names=["pigeon", "chatml"])
+        self.refused(*m, "--cpus", "4095", names=["--cpus", "4095"])
+
+    def test_bad_models(self):
+        self.refused("--model", "/nonexistent.gguf", names=["/nonexistent.gguf"])
+        with tempfile.TemporaryDirectory() as folder:
+            self.refused("--model", folder, names=[folder])
+            path = os.path.join(folder, "cut.gguf")
+            with open(support.MODEL, "rb") as src, open(path, "wb") as dst:
+                dst.write(src.read(5_000_000))
+            self.refused("--model", path, names=[path])
+            with open(path, "wb") as dst:
+                dst.write(b"not a model at all")
+            self.refused("--model", path, names=[path])
+
+    def test_ports_in_use(self):
+        with socket.socket() as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            tcp.bind(("127.0.0.1", 0))
+            tcp.listen()
+            udp.bind(("127.0.0.1", 0))
+            m = ("--model", support.MODEL, "--kv-pages", "64", "--log-level", "error")
+            tcp_address = f"127.0.0.1:{tcp.getsockname()[1]}"
+            udp_address = f"127.0.0.1:{udp.getsockname()[1]}"
+            self.refused(*m, "--http", tcp_address, "--bind", "127.0.0.1:0", names=[tcp_address, "in use"])
+            self.refused(*m, "--http", "127.0.0.1:0", "--bind", udp_address, names=[udp_address, "in use"])
+
+    def test_check_and_help(self):
+        code, out, err = run("--model", support.MODEL, "--check", "--http", "127.0.0.1:0", "--bind", "127.0.0.1:0")
+        self.assertEqual(code, 0, err)
+        self.assertIn("SmolLM2", out)
+        for binary in (support.BINARY, support.CTL):
+            code, out, err = run("--help", binary=binary)
+            self.assertEqual((code, err), (0, ""))
+            self.assertIn("Examples", out)
+
+    def test_ctl(self):
+        self.refused(names=["hearsay-ctl"], binary=support.CTL)
+        self.refused("127.0.0.1:1", "dance", names=["dance"], binary=support.CTL)
+        self.refused("127.0.0.1:1", "status", names=["127.0.0.1:1"], status=1, binary=support.CTL)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,50 @@
+"""Kill -9 of the node that computes, entry elsewhere: the client's stream goes on with exactly the undisturbed tokens."""
+import time
+import unittest
+
+import support
+
+
+class Takeover(unittest.TestCase):
+    def run_case(self, fields):
+        with support.Group(support.BINARY, support.MODEL, 4) as group:
+            nodes = group.nodes
+            prompt = support.tokenize(nodes[0], support.story("takeover", 1400))[:1000]
+            body = {"prompt": prompt, "max_tokens": 200, "ignore_eos": True, "stream_options": {"include_usage": True}, **fields}
+            # The undisturbed run, which also leaves the prefix at the node that computed it.
+            plain, headers = support.post(nodes[0], "/v1/completions", {k: v for k, v in body.items() if k != "stream_options"})
+            expected = plain["choices"][0]["text"]
+            holder = next(n for n in nodes if n.name == headers["x-hearsay-node"])
+            entry = next(n for n in nodes if n is not holder)
+            support.wait_until(lambda: support.metric(entry, "hearsay_replica_blocks") >= 60, 5, "the entry's replica of the holder")
+
+            text, killed, usage, events = "", False, None, 0
+            for headers, event in support.stream(entry, "/v1/completions", body):
+                if event is None:
+                    break
+                self.assertNotIn("error", event)
+                usage = event.get("usage") or usage
+                for choice in event["choices"]:
+                    text += choice["text"]
+                    events += 1
+                if events >= 10 and not killed:
+                    self.assertEqual(headers["x-hearsay-node"], holder.name, "the entry computed it itself: nothing to take over")
+                    holder.kill()
+                    killed = True
+            self.assertTrue(killed)
+            self.assertEqual(text, expected)
+            self.assertEqual(usage["completion_tokens"], 200)
+            holder.process.wait()
+            for node in nodes:
+                if node is not holder:
+                    support.wait_until(lambda: support.metric(node, "vllm:num_requests_running") == 0, 10, f"{node.name} idle")
+
+    def test_greedy(self):
+        self.run_case({"temperature": 0})
+
+    def test_seeded(self):
+        self.run_case({"temperature": 0.8, "seed": 99})
+
+
+if __name__ == "__main__":
+    support.main()
