@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
+
 /* Makes room for n more bytes and the NUL. */
 static bool reserve(struct strbuf *s, size_t n)
 {
@@ -66,24 +68,6 @@ void strbuf_printf(struct strbuf *s, const char *format, ...)
         s->data[s->len] = '\0';
 }
 
-/* Length of the well-formed UTF-8 character at p (Unicode 15, table 3-7), 0 if there is none. */
-static size_t utf8_length(const unsigned char *p, size_t left)
-{
-    if (p[0] < 0x80)
-        return 1;
-    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || left < n)
-        return 0;
-    unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
-    if (p[1] < low || p[1] > high)
-        return 0;
-    for (size_t i = 2; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 static void add_escaped(struct strbuf *s, unsigned char c)
 {
     static const char short_form[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -98,21 +82,23 @@ static void add_escaped(struct strbuf *s, unsigned char c)
 
 void strbuf_json_string(struct strbuf *s, const char *text, size_t len)
 {
-    const unsigned char *p = (const unsigned char *)text;
     strbuf_puts(s, "\"");
     size_t plain = 0; /* start of the stretch not yet added */
     for (size_t i = 0; i < len;) {
-        size_t n = utf8_length(p + i, len - i);
-        if (n > 1 || (n == 1 && p[i] >= 0x20 && p[i] != '"' && p[i] != '\\')) {
+        bool valid;
+        size_t n = utf8_next(text + i, len - i, &valid);
+        unsigned char c = (unsigned char)text[i];
+        if (valid && c >= 0x20 && c != '"' && c != '\\') {
             i += n;
             continue;
         }
         strbuf_add(s, text + plain, i - plain);
-        if (n)
-            add_escaped(s, p[i]);
+        if (valid)
+            add_escaped(s, c);
         else
             strbuf_puts(s, "\xef\xbf\xbd");
-        plain = ++i;
+        i += n;
+        plain = i;
     }
     strbuf_add(s, text + plain, len - plain);
     strbuf_puts(s, "\"");

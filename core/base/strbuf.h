@@ -19,7 +19,7 @@ struct strbuf {
 void strbuf_add(struct strbuf *s, const void *bytes, size_t n);
 void strbuf_puts(struct strbuf *s, const char *text);
 void strbuf_printf(struct strbuf *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* text[len] as a JSON string with quotes; broken UTF-8 becomes U+FFFD. */
+/* text[len] as a JSON string with quotes; each broken piece of UTF-8 (a maximal subpart) becomes U+FFFD. */
 void strbuf_json_string(struct strbuf *s, const char *text, size_t len);
 void strbuf_clear(struct strbuf *s); /* empties, keeps the memory */
 void strbuf_fini(struct strbuf *s);
