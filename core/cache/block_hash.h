@@ -1,7 +1,7 @@
 /*
  * Names of token blocks: h(0) = H(namespace), h(i) = H(h(i-1), tokens of block i), a keyed 64-bit hash (SipHash-2-4, Aumasson and
  * Bernstein 2012; libsodium's shorthash) under the group's key. A block is page_tokens tokens, so it names one KV page
- * together with everything before it. Members of a group can test guesses against a digest, outsiders cannot.
+ * together with everything before it. Numbers enter the hash little-endian, the parent before the tokens. Members of a group can test guesses against a digest, outsiders cannot.
  *
  * Pure; any thread.
  */
@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { BLOCK_HASH_KEY_BYTES = 16, NAMESPACE_BYTES = 32 };
+enum { BLOCK_HASH_KEY_BYTES = 16, NAMESPACE_BYTES = 32, BLOCK_HASH_MAX_TOKENS = 1024 /* in a block */ };
 
 struct block_hash_key {
     uint8_t bytes[BLOCK_HASH_KEY_BYTES];

@@ -6,7 +6,11 @@
  * differs. Names are SipHash outputs, so pages fill evenly. Since h(i) names everything before block i, membership needs no parent;
  * a match still asks for every block in turn, so a hole ends it.
  *
- * Memory: open addressing, at most 12 bytes a name at 2/3 load or better. Threading: node loop only.
+ *     page 00  [ 0012.. 007f.. 00c4.. ]      each page is one sorted run; a name's place in it is guessed from
+ *     page 01  [ 0103.. 01ee.. ]             its bits, as even as they are, and reached in a step or two
+ *      ...                                   (names chosen unevenly by a lying peer cost a binary search)
+ *
+ * Memory: runs grow by half, so at most 12 bytes a name beyond small runs. Threading: node loop only.
  */
 #ifndef HEARSAY_CACHE_BLOCK_SET_H
 #define HEARSAY_CACHE_BLOCK_SET_H

@@ -28,6 +28,7 @@
 
 struct radix_tree;
 
+/* Called in the middle of an operation: a listener must not call the tree or the pool. */
 struct radix_listener {
     /* Blocks names[n], in path order, became available behind block `parent` (a name or a namespace's root hash). */
     void (*added)(void *self, uint64_t parent, const uint64_t *names, uint32_t n);
@@ -66,14 +67,17 @@ uint32_t radix_peek(const struct radix_tree *tree, const uint8_t namespace_id[NA
                     uint32_t n_tokens);
 /*
  * Makes pages[n_pages], holding tokens[n_pages * page_tokens], known. Where the tree has a prefix already its own pages stay (the caller
- * keeps what it has); of the rest the tree takes one reference each. Returns the number of pages newly taken, or HS_ERR_NO_MEMORY (tree
- * unchanged in meaning).
+ * keeps what it has); of the rest the tree takes one reference each. Returns the number of pages newly taken: fewer, always leading, where
+ * max_bytes leaves no more room because all else is pinned; or HS_ERR_NO_MEMORY (tree unchanged in meaning).
  */
 int radix_insert(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens, const uint32_t *pages,
                  uint32_t n_pages, uint64_t now_ns);
 /* Frees at least n_pages pages if so many are unpinned; returns how many. */
 uint32_t radix_evict(struct radix_tree *tree, uint32_t n_pages, uint64_t now_ns);
-/* Pages that eviction could free now (unpinned leaves and what they would uncover). O(1) amortised or a cached bound is fine. */
+/*
+ * Pages that eviction could free now, O(1). An upper bound: a page without readers below which a reader holds a page counts too (that
+ * reader computed its own copies of the path, which only happens when two sequences prefill the same tokens at once).
+ */
 uint32_t radix_evictable_pages(const struct radix_tree *tree);
 /* Drops everything that is not pinned by sequences; pinned pages are forgotten by the tree too (their sequences keep them). */
 void radix_flush(struct radix_tree *tree);

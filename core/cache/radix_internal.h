@@ -1,0 +1,104 @@
+/*
+ * The radix tree's own parts, shared by its three files: radix_node.c (edges: find, split, merge, grow, trim), radix_evict.c (worth
+ * and the heap of leaves), radix_tree.c (the public functions). See radix_tree.h.
+ *
+ * A node is an edge together with the fork below it. Its run holds, page after page, the page number and that page's tokens:
+ *
+ *     run   | page 7 | t0 .. t15 | page 2 | t16 .. t31 |          stride = 1 + page_tokens words
+ *
+ * Nodes other than roots hold at least one page and have no child or at least two (a chain merges; short of memory it may not).
+ * All nodes stand in one hash table, under their first block's name; a hit there is only a candidate until parent and tokens agree.
+ */
+#ifndef HEARSAY_CACHE_RADIX_INTERNAL_H
+#define HEARSAY_CACHE_RADIX_INTERNAL_H
+
+#include "core/cache/radix_tree.h"
+
+enum { NOT_IN_HEAP = UINT32_MAX };
+
+struct radix_node {
+    struct radix_node *parent; /* NULL: a namespace's root */
+    struct radix_node *first_child, *next_sibling, *previous_sibling;
+    struct radix_node *bucket_next;
+    uint64_t name;       /* of the first block; a root's own hash */
+    uint32_t *run;       /* [n_pages * stride], NULL in a root */
+    uint32_t n_pages;
+    uint32_t first_page; /* pages before this edge */
+    uint32_t heap_index; /* NOT_IN_HEAP unless an unpinned leaf */
+    uint64_t heap_key;
+    uint8_t *namespace_id; /* roots only: [NAMESPACE_BYTES] */
+};
+
+/* What the tree knows about a page in it, by page number. */
+struct radix_page {
+    uint64_t name;
+    uint64_t used_ns;
+    struct radix_node *leaf; /* the leaf whose tail this page is, else NULL */
+};
+
+struct radix_tree {
+    struct radix_config config;
+    uint32_t stride;
+    struct radix_page *pages;    /* [total pages of the pool] */
+    struct radix_node **buckets; /* [n_buckets], a power of two */
+    uint64_t n_buckets;
+    struct radix_node *first_root; /* roots are siblings */
+    struct radix_node **heap; /* [n_heap] least worth on top; as many places as pages */
+    uint32_t n_heap;
+    uint32_t probe; /* where the search for duplicates goes on */
+    struct radix_stats stats;
+};
+
+/* A point in the tree: after `used` pages of node's edge (used == n_pages: at its fork), `depth` pages below the root. */
+struct radix_place {
+    struct radix_node *node; /* NULL: the namespace is unknown */
+    uint32_t used;
+    uint32_t depth;
+};
+
+static inline uint32_t *radix_run_at(const struct radix_tree *tree, const struct radix_node *node, uint32_t index)
+{
+    return node->run + (uint64_t)index * tree->stride;
+}
+
+static inline uint32_t radix_page_at(const struct radix_tree *tree, const struct radix_node *node, uint32_t index)
+{
+    return *radix_run_at(tree, node, index);
+}
+
+static inline uint32_t radix_tail(const struct radix_tree *tree, const struct radix_node *node)
+{
+    return radix_page_at(tree, node, node->n_pages - 1);
+}
+
+static inline uint64_t radix_run_bytes(const struct radix_tree *tree, uint64_t n_pages)
+{
+    return n_pages * tree->stride * sizeof(uint32_t);
+}
+
+/* radix_node.c */
+struct radix_place radix_walk(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                              uint32_t n_pages);
+struct radix_node *radix_root_create(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES]); /* NULL: no memory */
+struct radix_node *radix_node_create(struct radix_tree *tree, uint32_t n_pages); /* not linked; NULL: no memory */
+void radix_node_attach(struct radix_tree *tree, struct radix_node *node, struct radix_node *parent);
+void radix_node_detach(struct radix_tree *tree, struct radix_node *node);
+void radix_node_free(struct radix_tree *tree, struct radix_node *node);
+int radix_node_grow(struct radix_tree *tree, struct radix_node *node, uint32_t n_more); /* the new places are not filled */
+void radix_node_trim(struct radix_tree *tree, struct radix_node *node, uint32_t n_pages);
+/* Cuts node's edge after `at` pages; returns the new upper node, NULL when out of memory (tree unchanged). */
+struct radix_node *radix_node_split(struct radix_tree *tree, struct radix_node *node, uint32_t at);
+/* Makes node and its only child one edge, where memory allows. */
+void radix_node_merge(struct radix_tree *tree, struct radix_node *node);
+/* Takes the last n pages off a leaf and tells the listener; what is left empty goes, what can merge merges. */
+void radix_leaf_remove_tail(struct radix_tree *tree, struct radix_node *leaf, uint32_t n);
+/* Lets go of the tree's reference on pages index .. index+n-1 of node and tells the listener. */
+void radix_release_pages(struct radix_tree *tree, const struct radix_node *node, uint32_t index, uint32_t n);
+/* Next node in preorder, roots and their trees one after the other; NULL at the end. */
+struct radix_node *radix_next(struct radix_node *node);
+
+/* radix_evict.c */
+void radix_leaf_update(struct radix_tree *tree, struct radix_node *node); /* puts into, moves in, or takes from the heap as is right */
+void radix_leaf_forget(struct radix_tree *tree, struct radix_node *node); /* it stops being a leaf, or its tail changes */
+
+#endif
