@@ -48,7 +48,7 @@ size_t utf8_incomplete_tail(const char *text, size_t len)
     return 0;
 }
 
-bool utf8_valid(const char *text, size_t len)
+bool utf8_is_clean(const char *text, size_t len)
 {
     bool valid = true;
     for (size_t i = 0; i < len && valid;)

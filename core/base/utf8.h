@@ -13,6 +13,6 @@ size_t utf8_next(const char *text, size_t left, bool *valid);
 /* How many bytes at the end begin a character that is not yet whole (0 to 3): bytes still to come may complete it. */
 size_t utf8_incomplete_tail(const char *text, size_t len);
 
-bool utf8_valid(const char *text, size_t len);
+bool utf8_is_clean(const char *text, size_t len);
 
 #endif
