@@ -1,0 +1,260 @@
+#include "tools/hearsay/running_node.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/log.h"
+#include "core/base/metrics.h"
+#include "core/base/parse.h"
+#include "core/cpu/cpu_backend.h"
+#include "core/model/loaded_model.h"
+#include "core/null/null_backend.h"
+#include "core/serve/http/http.h"
+#include "core/serve/inbox.h"
+#include "core/serve/node.h"
+#include "core/serve/node_loop.h"
+#include "net/net.h"
+#include "tools/hearsay/kv_size.h"
+
+enum { INBOX_CAPACITY = 4096, DEFAULT_FABRIC_PORT = 7070, MAX_JOIN = 4096 };
+
+struct running_node {
+    struct node_options options;
+    struct env env;
+    struct loaded_model *model;
+    struct backend *backend;
+    struct metrics *metrics;
+    uint8_t group_key[NET_GROUP_KEY_BYTES];
+    struct transport *transport;
+    struct node_inbox *inbox;
+    struct http_server *http;
+    struct node *node;
+    struct node_loop *loop;
+    char name[CLUSTER_NAME_BYTES];
+    char http_address[TRANSPORT_ADDRESS_TEXT];
+};
+
+/* Progress of a long load, for people who watch a terminal. */
+static void show_progress(void *arg, const char *what, double share)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, share < 1 ? "\r%s %3.0f %%" : "\r%s done \n", what, share * 100);
+}
+
+static int open_backend(struct running_node *r, struct error *err)
+{
+    const struct node_options *o = &r->options;
+    const struct kv_size_request size = {
+        .pages = o->kv_pages,
+        .memory_bytes = o->kv_memory_bytes,
+        .page_tokens = o->page_tokens,
+        .max_sequences = o->max_sequences,
+        .free_bytes = o->backend == BACKEND_NULL ? 0 : kv_size_free_memory(),
+    };
+    uint32_t n_pages;
+    int rc = kv_size_pages(&size, r->model->desc, &n_pages, err);
+    if (rc)
+        return rc;
+    if (o->backend == BACKEND_NULL) {
+        const struct null_backend_config config = {
+            .n_pages = n_pages, .page_tokens = o->page_tokens, .n_vocab = r->model->desc->n_vocab, .fixed_ns = 20000, .row_ns = 200};
+        r->backend = null_backend_create(&config, &r->env);
+        return r->backend ? 0 : error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    }
+    const struct cpu_list *cpus = o->compute_cpus.n ? &o->compute_cpus : &o->cpus;
+    const struct cpu_backend_config config = {
+        .model = r->model->desc,
+        .page_tokens = o->page_tokens,
+        .n_pages = n_pages,
+        .cpus = cpus->cpus,
+        .n_cpus = cpus->n,
+        .progress = show_progress,
+    };
+    return cpu_backend_create(&config, &r->backend, err);
+}
+
+static int open_transport(struct running_node *r, struct error *err)
+{
+    const struct node_options *o = &r->options;
+    struct transport_sockets_config config = {.bind = o->bind, .insecure_peers = o->insecure_peers};
+    if (o->group_key_file) {
+        int rc = net_group_key_load(o->group_key_file, r->group_key, err);
+        if (rc)
+            return error_wrap(err, rc, "--group-key-file");
+        config.group_key = r->group_key;
+    }
+    int rc = transport_sockets_create(&config, &r->env, &r->transport, err);
+    return rc ? error_wrap(err, rc, "--bind") : 0;
+}
+
+static int open_http(struct running_node *r, struct error *err)
+{
+    const struct http_config config = {
+        .address = r->options.http,
+        .model = r->model,
+        .inbox = r->inbox,
+        .metrics = r->metrics,
+        .isolate_tenants = r->options.isolate_tenants,
+        .cpus = r->options.http_cpus.cpus,
+        .n_cpus = r->options.http_cpus.n,
+    };
+    int rc = http_server_create(&config, &r->http, err);
+    if (rc)
+        return error_wrap(err, rc, "--http");
+    snprintf(r->http_address, sizeof r->http_address, "%s", http_server_address(r->http));
+    return 0;
+}
+
+static void choose_name(struct running_node *r)
+{
+    char host[64] = "node";
+    if (r->options.name) {
+        snprintf(r->name, sizeof r->name, "%s", r->options.name);
+        return;
+    }
+    gethostname(host, sizeof host - 1);
+    const char *colon = strrchr(r->http_address, ':');
+    snprintf(r->name, sizeof r->name, "%.50s%s", host, colon ? colon : "");
+}
+
+static int join_one(void *node, const char *host)
+{
+    struct error err = {0};
+    int rc = node_join(node, host, &err);
+    if (rc)
+        log_error("start", "--join: %s", err.text);
+    return rc;
+}
+
+static int open_node(struct running_node *r, struct error *err)
+{
+    const struct node_options *o = &r->options;
+    struct node_config config = {
+        .cluster = {.same_bits = o->same_bits,
+                    .mode = o->route,
+                    .gossip_interval_ns = o->gossip_interval_ns,
+                    .push_back_depth = o->push_back_depth},
+        .model_name = r->model->desc->name,
+        .n_context = r->model->desc->n_context,
+        .max_sequences = o->max_sequences,
+        .max_batch_tokens = o->max_batch_tokens,
+        .push_back_depth = o->push_back_depth,
+    };
+    memcpy(config.cluster.name, r->name, sizeof config.cluster.name);
+    memcpy(config.cluster.http_address, r->http_address, sizeof config.cluster.http_address);
+    memcpy(config.cluster.fingerprint, r->model->desc->fingerprint, sizeof config.cluster.fingerprint);
+    memcpy(config.group_key, r->group_key, sizeof config.group_key);
+    int rc = node_create(&config, &r->env, r->transport, r->backend, r->metrics, &r->node, err);
+    if (rc || !o->join)
+        return rc;
+    rc = parse_host_list(o->join, DEFAULT_FABRIC_PORT, MAX_JOIN, join_one, r->node, err);
+    return rc ? error_wrap(err, rc, "--join") : 0;
+}
+
+static int start_loop(struct running_node *r, struct error *err)
+{
+    const struct node_loop_config config = {
+        .node = r->node,
+        .inbox = r->inbox,
+        .transport = r->transport,
+        .backend = r->backend,
+        .env = &r->env,
+        .poll = r->options.poll,
+        .cpu = r->options.loop_cpu,
+    };
+    return node_loop_start(&config, &r->loop, err);
+}
+
+static int open_parts(struct running_node *r, struct error *err)
+{
+    int rc = model_open(r->options.model, r->options.chat_template, &r->model, err);
+    if (rc)
+        return error_wrap(err, rc, "--model");
+    if (!r->model->chat)
+        log_warn("start", "chat requests will be refused: %s", r->model->chat_missing);
+    rc = open_transport(r, err);
+    if (!rc)
+        rc = open_backend(r, err);
+    if (rc)
+        return rc;
+    r->inbox = node_inbox_create(INBOX_CAPACITY);
+    if (!r->inbox)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    rc = open_http(r, err);
+    if (rc)
+        return rc;
+    choose_name(r);
+    return open_node(r, err);
+}
+
+static void announce(const struct running_node *r)
+{
+    struct backend_info backend;
+    struct transport_info transport;
+    r->backend->ops->info(r->backend, &backend);
+    r->transport->ops->info(r->transport, &transport);
+    log_info("start", "%s serves %s on http://%s/v1, peers on %s (%s), %s, %u KV pages of %u tokens", r->name, r->model->desc->name,
+             r->http_address, transport.local, transport.name, backend.arithmetic, backend.n_pages, backend.page_tokens);
+}
+
+int running_node_open(const struct node_options *options, struct running_node **out, struct error *err)
+{
+    struct running_node *r = calloc(1, sizeof *r);
+    if (!r)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    r->options = *options;
+    r->env = node_env_kernel();
+    r->metrics = metrics_create();
+    int rc = r->metrics ? open_parts(r, err) : error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    if (rc == 0 && !options->check)
+        rc = start_loop(r, err);
+    if (rc) {
+        running_node_close(r, 0);
+        return rc;
+    }
+    if (!options->check)
+        announce(r);
+    *out = r;
+    return 0;
+}
+
+void running_node_close(struct running_node *r, uint64_t drain_ns)
+{
+    if (r->loop)
+        node_loop_stop(r->loop, drain_ns); /* answers in flight still leave through HTTP */
+    if (r->node)
+        node_destroy(r->node);
+    if (r->http)
+        http_server_destroy(r->http);
+    if (r->inbox)
+        node_inbox_destroy(r->inbox);
+    if (r->transport)
+        r->transport->ops->destroy(r->transport);
+    if (r->backend)
+        r->backend->ops->destroy(r->backend);
+    if (r->model)
+        model_close(r->model);
+    if (r->metrics)
+        metrics_destroy(r->metrics);
+    free(r);
+}
+
+void running_node_describe(const struct running_node *r)
+{
+    const struct model_desc *m = r->model->desc;
+    struct backend_info backend;
+    struct transport_info transport;
+    r->backend->ops->info(r->backend, &backend);
+    r->transport->ops->info(r->transport, &transport);
+    printf("model      %s (%s): %u layers, %u wide, %u/%u heads of %u, vocabulary %u, context %u\n", m->name, m->architecture, m->n_layers,
+           m->d_model, m->n_heads, m->n_kv_heads, m->d_head, m->n_vocab, m->n_context);
+    printf("chat       %s\n", r->model->chat ? chat_template_name(r->model->chat) : r->model->chat_missing);
+    printf("backend    %s (%s)\n", backend.name, backend.arithmetic);
+    printf("KV cache   %u pages of %u tokens, %llu MiB\n", backend.n_pages, backend.page_tokens,
+           (unsigned long long)(backend.n_pages * backend.page_bytes >> 20));
+    printf("node       %s\n", r->name);
+    printf("HTTP       %s\n", r->http_address);
+    printf("fabric     %s on %s%s\n", transport.name, transport.local, r->options.group_key_file ? "" : ", no group key");
+}
