@@ -125,6 +125,18 @@ static struct radix_node *least_worth(struct radix_tree *tree)
     return NULL;
 }
 
+/*
+ * Whether page `index` of a leaf just taken from the heap may go together with those behind it: nobody reads it, it is worth no more than
+ * any other leaf, and it is not a last copy behind one that was not (the limit may not know yet of a peer's newer copies).
+ */
+static bool may_follow(const struct radix_tree *tree, const struct radix_node *leaf, uint32_t index, uint64_t limit)
+{
+    if (page_pool_owners(tree->config.pool, radix_page_at(tree, leaf, index)) > 1)
+        return false;
+    uint64_t key = key_of(tree, leaf, index);
+    return key <= limit && (key & LAST_COPY) <= (leaf->heap_key & LAST_COPY);
+}
+
 uint32_t radix_evict(struct radix_tree *tree, uint32_t n_pages, uint64_t now_ns)
 {
     uint32_t freed = 0;
@@ -135,12 +147,8 @@ uint32_t radix_evict(struct radix_tree *tree, uint32_t n_pages, uint64_t now_ns)
         heap_remove(tree, leaf);
         uint64_t limit = tree->n_heap ? tree->heap[0]->heap_key : UINT64_MAX;
         uint32_t n = 1;
-        while (freed + n < n_pages && n < leaf->n_pages) {
-            uint32_t index = leaf->n_pages - 1 - n;
-            if (page_pool_owners(tree->config.pool, radix_page_at(tree, leaf, index)) > 1 || key_of(tree, leaf, index) > limit)
-                break;
+        while (freed + n < n_pages && n < leaf->n_pages && may_follow(tree, leaf, leaf->n_pages - 1 - n, limit))
             n++;
-        }
         radix_leaf_remove_tail(tree, leaf, n);
         freed += n;
     }
