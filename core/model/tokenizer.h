@@ -39,6 +39,21 @@ void tokenizer_destroy(struct tokenizer *tokenizer);
 /* Appends the ids of text[len] to out. 0, HS_ERR_NO_MEMORY, or HS_ERR_LIMIT (text above 64 MiB). */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t len, unsigned flags, struct token_list *out);
 
+#define TOKENIZER_MAX_BYTES ((size_t)64 << 20)
+
+/* A part of a text: where control tokens count, or where they are only letters. */
+struct tokenizer_span {
+    size_t start, len;
+    bool parse_special;
+};
+
+/*
+ * The same for the concatenation of text's n spans: tokens may reach across the borders of spans, as if the text had been in
+ * one piece; a control token counts only where it lies wholly in spans with parse_special.
+ */
+int tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, const struct tokenizer_span *spans, size_t n, bool add_bos,
+                           struct token_list *out);
+
 /*
  * The bytes of one token, not NUL-terminated, valid as long as the tokenizer; "" and *len 0 for ids out of range and, unless
  * show_special, for control tokens. One character's bytes may span several tokens. first: no token went before it

@@ -1,0 +1,13 @@
+# Tokenizer, pre-tokenizers and chat templates, as part of hearsay_model.
+set(TOKENIZER_SOURCES
+    bpe.c
+    pretokenize.c
+    sentencepiece.c
+    special_tokens.c
+    tokenizer.c
+    tokenizer_build.c
+    tokenizer_gguf.c
+    tokenizer_json.c
+    tokenizer_json_parts.c
+    tokenizer_vocab.c
+    unicode.c)
