@@ -46,8 +46,8 @@ int net_group_key_load(const char *path, uint8_t key[NET_GROUP_KEY_BYTES], struc
 
 /*
  * transport.h over any carrier. group_key: NULL takes a public constant (then whoever reaches us is a peer). name is what
- * info shows ("sockets", "simulated"). env must outlive the transport; its random_u64 makes keys, so in production
- * it has to be the kernel's generator.
+ * info shows ("sockets", "simulated"). env is copied, what it points to must outlive the transport; its random_u64 makes
+ * keys, so in production it has to be the kernel's generator.
  */
 int transport_reliable_create(struct carrier *carrier, const char *name, const uint8_t *group_key, const struct net_tuning *tuning,
                               const struct env *env, struct transport **out, struct error *err);

@@ -95,7 +95,8 @@ struct seal_session {
     struct seal_key send, receive, receive_previous, receive_next;
     uint8_t send_secret[SEAL_KEY_BYTES], receive_secret[SEAL_KEY_BYTES], receive_next_secret[SEAL_KEY_BYTES];
     uint8_t send_generation, receive_generation; /* modulo 256, on the wire */
-    bool has_previous, has_next;
+    bool has_previous, has_next, send_confirmed;
+    uint64_t send_key_first; /* counter of the first packet under the sending key */
     uint64_t send_counter, send_key_packets, send_key_since_ns, previous_until_ns;
     uint64_t rekey_packets, rekey_ns;
     struct replay_window window;
@@ -106,6 +107,10 @@ enum { SEAL_OVERLAP_MS = 10000 }; /* the receiving key before the current one is
 int seal_session_init(struct seal_session *session, enum seal_cipher cipher, const uint8_t send_secret[SEAL_KEY_BYTES],
                       const uint8_t receive_secret[SEAL_KEY_BYTES], uint64_t rekey_packets, uint64_t rekey_ns, uint64_t now_ns);
 void seal_session_fini(struct seal_session *session);
+/* The peer is known to have opened the packet with this counter. A sending key is only replaced once the peer has it. */
+void seal_session_confirm(struct seal_session *session, uint64_t counter);
+/* Whether the sending key ought to be replaced and only waits for such a confirmation. */
+bool seal_session_wants_confirmation(const struct seal_session *session, uint64_t now_ns);
 /* Counter and generation of the next packet to seal, which the caller puts into its header; moves to a new key when due. */
 int seal_session_next(struct seal_session *session, uint64_t now_ns, uint64_t *counter, uint8_t *generation);
 /* Seals with what seal_session_next gave last. out[len + SEAL_TAG_BYTES]. */

@@ -61,7 +61,7 @@ void sim_net_destroy(struct sim_net *net);
 /* Moves virtual time forward (never back); datagrams due by then can be received. */
 void sim_net_advance(struct sim_net *net, uint64_t now_ns);
 uint64_t sim_net_now_ns(const struct sim_net *net);
-/* When the earliest datagram on the wire (or not yet received) to a live endpoint falls due; UINT64_MAX: nothing. May lie in the past. */
+/* When the earliest datagram on the wire falls due, or now when one waits to be received; UINT64_MAX: nothing. */
 uint64_t sim_net_next_event_ns(const struct sim_net *net);
 
 /* Faults of all links not set one by one. */
@@ -70,7 +70,7 @@ void sim_net_set_default_link(struct sim_net *net, const struct sim_link *link);
 int sim_net_set_link(struct sim_net *net, const char *from, const char *to, const struct sim_link *link);
 /* The link as it stands, default or own. 0 or HS_ERR_INVALID, HS_ERR_NO_MEMORY. */
 int sim_net_get_link(struct sim_net *net, const char *from, const char *to, struct sim_link *out);
-/* Cuts or mends both directions between two endpoints, or between one and all others with b == NULL. Other faults stay. */
+/* Cuts or mends both directions between two endpoints, or between one and all known so far with b == NULL. Other faults stay. 0 or as above. */
 int sim_net_set_cut(struct sim_net *net, const char *a, const char *b, bool cut);
 void sim_net_stats(const struct sim_net *net, struct sim_net_stats *out);
 

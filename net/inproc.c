@@ -1,0 +1,379 @@
+/* The smallest whole implementation of transport.h: endpoints of one process, joined by queues of events. Nothing is lost. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/net.h"
+
+enum { MAX_ENDPOINTS = 64, MAX_PEERS = 64, MAX_REGIONS = 16, MAX_NAME = TRANSPORT_ADDRESS_TEXT, MAX_MESSAGE = 2 << 20, MAX_UNRELIABLE = 1152 };
+enum { QUEUE_MESSAGES = 4096, QUEUE_BYTES = 8 << 20 }; /* per receiver, beyond it send says BUSY */
+
+struct node { /* a queued event with its message */
+    struct node *next;
+    struct transport_event event;
+    uint8_t data[];
+};
+
+struct inproc_peer {
+    char name[MAX_NAME];
+    bool wanted, up;
+    struct transport_peer_stats stats;
+};
+
+struct region {
+    uint8_t *base;
+    size_t len;
+};
+
+struct inproc {
+    struct transport transport;
+    struct inproc_hub *hub;
+    char name[MAX_NAME];
+    uint64_t boot_id;
+    struct inproc_peer peers[MAX_PEERS];
+    uint32_t n_peers, n_registered, queued_messages, queued_bytes;
+    struct node *queue, **queue_tail, *given;
+    struct region registered[MAX_REGIONS], published[MAX_REGIONS];
+    struct transport_stats stats;
+};
+
+struct inproc_hub {
+    struct inproc *endpoints[MAX_ENDPOINTS];
+};
+
+static struct inproc *self_of(const struct transport *transport)
+{
+    return (struct inproc *)(uintptr_t)transport;
+}
+
+static struct inproc *hub_find(const struct inproc_hub *hub, const char *name)
+{
+    for (int i = 0; i < MAX_ENDPOINTS; i++)
+        if (hub->endpoints[i] != NULL && strcmp(hub->endpoints[i]->name, name) == 0)
+            return hub->endpoints[i];
+    return NULL;
+}
+
+static int peer_get(struct inproc *self, const char *name, uint32_t *out)
+{
+    for (uint32_t i = 0; i < self->n_peers; i++) {
+        if (strcmp(self->peers[i].name, name) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    if (self->n_peers == MAX_PEERS)
+        return HS_ERR_LIMIT;
+    strcpy(self->peers[self->n_peers].name, name);
+    *out = self->n_peers++;
+    return 0;
+}
+
+/* Queues an event; with iov, a message of len bytes. */
+static int push(struct inproc *to, const struct transport_event *event, const struct iovec *iov, int n, size_t len)
+{
+    struct node *node = malloc(sizeof *node + len);
+    if (node == NULL)
+        return HS_ERR_BUSY;
+    *node = (struct node){.event = *event};
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (iov[i].iov_len)
+            memcpy(node->data + at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    if (event->kind == TRANSPORT_MESSAGE) {
+        node->event.data = node->data;
+        node->event.len = (uint32_t)len;
+        to->queued_messages++;
+        to->queued_bytes += (uint32_t)len;
+    }
+    *to->queue_tail = node;
+    to->queue_tail = &node->next;
+    return 0;
+}
+
+static void connect_wanted(struct inproc *self)
+{
+    for (uint32_t i = 0; i < self->n_peers; i++) {
+        struct inproc_peer *peer = &self->peers[i];
+        struct inproc *other = peer->wanted && !peer->up ? hub_find(self->hub, peer->name) : NULL;
+        uint32_t back;
+        if (other == NULL || other == self || peer_get(other, self->name, &back) != 0)
+            continue;
+        peer->up = other->peers[back].up = true;
+        push(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = i, .boot_id = other->boot_id}, NULL, 0, 0);
+        push(other, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = back, .boot_id = self->boot_id}, NULL, 0, 0);
+    }
+}
+
+static void disconnect(struct inproc *self, struct inproc_peer *peer)
+{
+    struct inproc *other = peer->up ? hub_find(self->hub, peer->name) : NULL;
+    uint32_t back;
+    peer->up = false;
+    if (other == NULL || peer_get(other, self->name, &back) != 0)
+        return;
+    other->peers[back].up = false;
+    struct transport_event down = {.kind = TRANSPORT_PEER_DOWN, .peer = back, .status = HS_ERR_CLOSED, .boot_id = self->boot_id};
+    push(other, &down, NULL, 0, 0);
+}
+
+static void free_nodes(struct node *node)
+{
+    while (node != NULL) {
+        struct node *next = node->next;
+        free(node);
+        node = next;
+    }
+}
+
+static void inproc_info(const struct transport *transport, struct transport_info *out)
+{
+    const struct inproc *self = self_of(transport);
+    *out = (struct transport_info){
+        .name = "inproc", .boot_id = self->boot_id, .max_message_bytes = MAX_MESSAGE, .max_unreliable_bytes = MAX_UNRELIABLE};
+    strcpy(out->local, self->name);
+}
+
+static int inproc_resolve(struct transport *transport, const char *address, uint32_t *peer)
+{
+    struct inproc *self = self_of(transport);
+    if (address[0] == '\0' || strlen(address) >= MAX_NAME)
+        return HS_ERR_PARSE;
+    int status = peer_get(self, address, peer);
+    if (status == 0)
+        self->peers[*peer].wanted = true;
+    return status;
+}
+
+static int inproc_address(const struct transport *transport, uint32_t peer, char *text, size_t size)
+{
+    const struct inproc *self = self_of(transport);
+    if (peer >= self->n_peers)
+        return HS_ERR_NOT_FOUND;
+    size_t len = strlen(self->peers[peer].name);
+    if (len >= size)
+        return HS_ERR_LIMIT;
+    memcpy(text, self->peers[peer].name, len + 1);
+    return 0;
+}
+
+static struct inproc *live_peer(struct inproc *self, uint32_t peer)
+{
+    return peer < self->n_peers && self->peers[peer].up ? hub_find(self->hub, self->peers[peer].name) : NULL;
+}
+
+static int inproc_send(struct transport *transport, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
+{
+    struct inproc *self = self_of(transport), *other = live_peer(self, peer);
+    uint32_t back;
+    if (other == NULL)
+        return HS_ERR_CLOSED;
+    size_t len = 0, limit = flags & TRANSPORT_UNRELIABLE ? MAX_UNRELIABLE : MAX_MESSAGE;
+    for (int i = 0; i < n; i++) {
+        if (iov[i].iov_len > limit - len)
+            return HS_ERR_LIMIT;
+        len += iov[i].iov_len;
+    }
+    if (other->queued_messages >= QUEUE_MESSAGES || other->queued_bytes + len > QUEUE_BYTES)
+        return HS_ERR_BUSY;
+    int status = peer_get(other, self->name, &back);
+    if (status == 0)
+        status = push(other, &(struct transport_event){.kind = TRANSPORT_MESSAGE, .peer = back, .boot_id = self->boot_id}, iov, n, len);
+    if (status != 0)
+        return status;
+    self->peers[peer].stats.sent_messages++;
+    self->stats.sent_messages++;
+    self->stats.sent_bytes += len;
+    return 0;
+}
+
+static int inproc_poll(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n)
+{
+    (void)now_ns;
+    struct inproc *self = self_of(transport);
+    free_nodes(self->given);
+    self->given = NULL;
+    connect_wanted(self);
+    int count = 0;
+    while (count < n && self->queue != NULL) {
+        struct node *node = self->queue;
+        self->queue = node->next;
+        if (self->queue == NULL)
+            self->queue_tail = &self->queue;
+        node->next = self->given;
+        self->given = node;
+        if (node->event.kind == TRANSPORT_MESSAGE) {
+            self->queued_messages--;
+            self->queued_bytes -= node->event.len;
+            self->peers[node->event.peer].stats.received_messages++;
+            self->stats.received_messages++;
+            self->stats.received_bytes += node->event.len;
+        }
+        events[count++] = node->event;
+    }
+    return count;
+}
+
+static uint64_t inproc_next_deadline(const struct transport *transport)
+{
+    const struct inproc *self = self_of(transport);
+    for (uint32_t i = 0; i < self->n_peers; i++) {
+        const struct inproc_peer *peer = &self->peers[i];
+        if (peer->wanted && !peer->up && strcmp(peer->name, self->name) != 0 && hub_find(self->hub, peer->name) != NULL)
+            return 0;
+    }
+    return self->queue != NULL ? 0 : UINT64_MAX;
+}
+
+static int inproc_wait_fd(const struct transport *transport)
+{
+    (void)transport;
+    return -1;
+}
+
+static int inproc_register_memory(struct transport *transport, void *base, size_t len)
+{
+    struct inproc *self = self_of(transport);
+    if (self->n_registered == MAX_REGIONS)
+        return HS_ERR_LIMIT;
+    self->registered[self->n_registered++] = (struct region){.base = base, .len = len};
+    return 0;
+}
+
+static int inproc_publish(struct transport *transport, uint32_t region, const void *base, size_t len)
+{
+    if (region >= MAX_REGIONS)
+        return HS_ERR_LIMIT;
+    self_of(transport)->published[region] = (struct region){.base = (uint8_t *)(uintptr_t)base, .len = len};
+    return 0;
+}
+
+static bool inside(const struct region *region, const uint8_t *at, size_t len)
+{
+    return at >= region->base && len <= region->len && (size_t)(at - region->base) <= region->len - len;
+}
+
+static int inproc_read(struct transport *transport, uint32_t peer, uint32_t number, uint64_t offset, void *dst, uint32_t len, uint64_t cookie)
+{
+    struct inproc *self = self_of(transport), *other = live_peer(self, peer);
+    if (other == NULL)
+        return HS_ERR_CLOSED;
+    bool allowed = false;
+    for (uint32_t i = 0; i < self->n_registered; i++)
+        allowed |= inside(&self->registered[i], dst, len);
+    if (!allowed)
+        return HS_ERR_RANGE;
+    struct transport_event done = {.kind = TRANSPORT_READ_DONE, .peer = peer, .boot_id = other->boot_id, .cookie = cookie, .len = len};
+    const struct region *region = number < MAX_REGIONS && other->published[number].base ? &other->published[number] : NULL;
+    if (region == NULL)
+        done.status = HS_ERR_NOT_FOUND;
+    else if (offset > region->len || len > region->len - offset)
+        done.status = HS_ERR_RANGE;
+    else
+        memcpy(dst, region->base + offset, len);
+    return push(self, &done, NULL, 0, 0);
+}
+
+static void inproc_close_peer(struct transport *transport, uint32_t index)
+{
+    struct inproc *self = self_of(transport);
+    if (index >= self->n_peers)
+        return;
+    self->peers[index].wanted = false;
+    disconnect(self, &self->peers[index]);
+    for (struct node **at = &self->queue; *at != NULL;) { /* nothing that it sent before is handed out any more */
+        struct node *node = *at;
+        if (node->event.peer != index) {
+            at = &node->next;
+            continue;
+        }
+        *at = node->next;
+        if (node->event.kind == TRANSPORT_MESSAGE) {
+            self->queued_messages--;
+            self->queued_bytes -= node->event.len;
+        }
+        free(node);
+    }
+    self->queue_tail = &self->queue;
+    while (*self->queue_tail != NULL)
+        self->queue_tail = &(*self->queue_tail)->next;
+}
+
+static int inproc_peer_stats(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out)
+{
+    const struct inproc *self = self_of(transport);
+    if (peer >= self->n_peers)
+        return HS_ERR_NOT_FOUND;
+    *out = self->peers[peer].stats;
+    return 0;
+}
+
+static void inproc_stats(const struct transport *transport, struct transport_stats *out)
+{
+    *out = self_of(transport)->stats;
+}
+
+static void inproc_destroy(struct transport *transport)
+{
+    struct inproc *self = self_of(transport);
+    for (uint32_t i = 0; i < self->n_peers; i++)
+        disconnect(self, &self->peers[i]);
+    for (int i = 0; i < MAX_ENDPOINTS; i++)
+        if (self->hub->endpoints[i] == self)
+            self->hub->endpoints[i] = NULL;
+    free_nodes(self->queue);
+    free_nodes(self->given);
+    free(self);
+}
+
+static const struct transport_ops inproc_ops = {
+    .info = inproc_info,
+    .resolve = inproc_resolve,
+    .address = inproc_address,
+    .send = inproc_send,
+    .poll = inproc_poll,
+    .next_deadline_ns = inproc_next_deadline,
+    .wait_fd = inproc_wait_fd,
+    .register_memory = inproc_register_memory,
+    .publish = inproc_publish,
+    .read = inproc_read,
+    .close_peer = inproc_close_peer,
+    .peer_stats = inproc_peer_stats,
+    .stats = inproc_stats,
+    .destroy = inproc_destroy,
+};
+
+struct inproc_hub *inproc_hub_create(void)
+{
+    return calloc(1, sizeof(struct inproc_hub));
+}
+
+void inproc_hub_destroy(struct inproc_hub *hub)
+{
+    free(hub);
+}
+
+int transport_inproc_create(struct inproc_hub *hub, const char *name, const struct env *env, struct transport **out, struct error *err)
+{
+    if (name[0] == '\0' || strlen(name) >= MAX_NAME)
+        return error_set(err, HS_ERR_INVALID, "in-process endpoint \"%s\": give a name of 1 to %d bytes", name, MAX_NAME - 1);
+    if (hub_find(hub, name) != NULL)
+        return error_set(err, HS_ERR_BUSY, "in-process endpoint \"%s\" is alive already: destroy it first", name);
+    int slot = 0;
+    while (slot < MAX_ENDPOINTS && hub->endpoints[slot] != NULL)
+        slot++;
+    if (slot == MAX_ENDPOINTS)
+        return error_set(err, HS_ERR_LIMIT, "in-process endpoint \"%s\": the hub holds %d already", name, MAX_ENDPOINTS);
+    struct inproc *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return error_set(err, HS_ERR_NO_MEMORY, "in-process endpoint \"%s\": out of memory", name);
+    self->transport.ops = &inproc_ops;
+    self->hub = hub;
+    strcpy(self->name, name);
+    self->boot_id = env_random_u64(env);
+    self->queue_tail = &self->queue;
+    hub->endpoints[slot] = self;
+    *out = &self->transport;
+    return 0;
+}

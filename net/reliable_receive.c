@@ -1,0 +1,233 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "net/reliable.h"
+
+enum { FIRST_SLOTS = 64, ACK_EVERY_PACKETS = 2 };
+
+static struct receive_slot *slot_at(const struct session *session, uint64_t number)
+{
+    return &session->slots[number & (session->slots_cap - 1)];
+}
+
+static bool grow_slots(struct session *session, uint64_t wanted)
+{
+    uint32_t cap = session->slots_cap ? session->slots_cap : FIRST_SLOTS;
+    while (cap < wanted)
+        cap *= 2;
+    if (cap == session->slots_cap)
+        return true;
+    struct receive_slot *slots = calloc(cap, sizeof *slots);
+    if (slots == NULL)
+        return false;
+    for (uint64_t i = session->expected; i < session->highest && session->slots_cap > 0; i++)
+        slots[i & (cap - 1)] = *slot_at(session, i);
+    free(session->slots);
+    session->slots = slots;
+    session->slots_cap = cap;
+    return true;
+}
+
+static void deliver(struct session *session, const uint8_t *data, uint32_t len, struct receive_buffer *buffer, struct message_buffer *message)
+{
+    struct reliable *self = session->owner;
+    struct transport_event event = {.kind = TRANSPORT_MESSAGE, .peer = session->peer->index, .boot_id = session->boot_id, .data = data, .len = len};
+    if (buffer != NULL)
+        buffer->references++;
+    if (!reliable_event(self, &event, buffer, message))
+        return;
+    session->peer->stats.received_messages++;
+    self->stats.received_messages++;
+    self->stats.received_bytes += len;
+}
+
+/* The next fragment in order. False: the peer breaks the rules. */
+static bool consume(struct session *session, const struct receive_slot *fragment)
+{
+    struct reliable *self = session->owner;
+    if (fragment->flags & FRAGMENT_EMPTY)
+        return true;
+    bool first = fragment->flags & FRAGMENT_FIRST, last = fragment->flags & FRAGMENT_LAST;
+    if (first != (session->assembly == NULL))
+        return false;
+    if (first && last) {
+        deliver(session, fragment->data, fragment->len, fragment->buffer, NULL);
+        return true;
+    }
+    if (first) {
+        if (fragment->message_len > WIRE_MAX_MESSAGE)
+            return false;
+        session->assembly = buffer_pool_get_message(&self->pool, fragment->message_len);
+        if (session->assembly == NULL)
+            return false;
+        session->assembly_len = fragment->message_len;
+        session->assembly_filled = 0;
+    }
+    if (fragment->len > session->assembly_len - session->assembly_filled)
+        return false;
+    memcpy(session->assembly->data + session->assembly_filled, fragment->data, fragment->len);
+    session->assembly_filled += fragment->len;
+    if (!last)
+        return true;
+    if (session->assembly_filled != session->assembly_len)
+        return false;
+    struct message_buffer *message = session->assembly;
+    session->assembly = NULL;
+    deliver(session, message->data, session->assembly_len, NULL, message);
+    return true;
+}
+
+static bool accept_fragment(struct session *session, uint64_t number, const struct receive_slot *fragment)
+{
+    struct reliable *self = session->owner;
+    if (number != session->expected) { /* kept until the gap before it closes */
+        if (!grow_slots(session, number - session->expected + 1))
+            return true; /* as if lost */
+        struct receive_slot *slot = slot_at(session, number);
+        *slot = *fragment;
+        slot->buffer->references++;
+        session->highest = number + 1 > session->highest ? number + 1 : session->highest;
+        session->ack_now = true;
+        return true;
+    }
+    bool good = consume(session, fragment);
+    session->expected++;
+    while (good && session->expected < session->highest && slot_at(session, session->expected)->buffer != NULL) {
+        struct receive_slot *slot = slot_at(session, session->expected);
+        good = consume(session, slot);
+        buffer_pool_unref(&self->pool, slot->buffer);
+        slot->buffer = NULL;
+        session->expected++;
+        session->ack_now = true; /* a gap has closed: the sender waits to hear it */
+    }
+    if (session->highest < session->expected)
+        session->highest = session->expected;
+    return good;
+}
+
+static bool read_fragment(struct session *session, struct reader *in, struct receive_buffer *buffer)
+{
+    struct receive_slot fragment = {.buffer = buffer};
+    fragment.flags = read_u8(in);
+    fragment.len = read_u16(in);
+    uint32_t low = read_u32(in);
+    if (fragment_has_length(fragment.flags))
+        fragment.message_len = read_u32(in);
+    fragment.data = read_view(in, fragment.len);
+    if (in->failed)
+        return false;
+    uint64_t number = expand_u32(session->expected, low);
+    int64_t ahead = (int64_t)(number - session->expected);
+    if (ahead >= WIRE_WINDOW)
+        return false;
+    if (ahead < 0 || (number < session->highest && session->slots_cap > 0 && slot_at(session, number)->buffer != NULL)) {
+        session->owner->stats.duplicates++;
+        session->ack_now = true; /* our acknowledgement may have been lost */
+        return true;
+    }
+    return accept_fragment(session, number, &fragment);
+}
+
+static bool read_unreliable(struct session *session, struct reader *in, struct receive_buffer *buffer)
+{
+    read_u8(in);
+    uint16_t len = read_u16(in);
+    const uint8_t *data = read_view(in, len);
+    if (in->failed)
+        return false;
+    deliver(session, data, len, buffer, NULL);
+    return true;
+}
+
+/* 0, HS_ERR_CLOSED when the peer leaves, HS_ERR_PROTOCOL when it breaks the rules. */
+static int read_frames(struct session *session, struct reader *in, uint64_t counter, struct receive_buffer *buffer)
+{
+    bool eliciting = false, good = true;
+    while (good && reader_left(in) > 0) {
+        switch (read_u8(in)) {
+        case FRAME_ACK:
+            good = reliable_on_ack(session, in);
+            break;
+        case FRAME_FRAGMENT:
+            eliciting = true;
+            good = read_fragment(session, in, buffer);
+            break;
+        case FRAME_UNRELIABLE:
+            good = read_unreliable(session, in, buffer);
+            break;
+        case FRAME_CLOSE:
+            return HS_ERR_CLOSED;
+        default:
+            good = false;
+        }
+    }
+    if (!good)
+        return HS_ERR_PROTOCOL;
+    if (!eliciting)
+        return 0;
+    uint64_t now = session->owner->now_ns;
+    if (!session->ack_pending) {
+        session->ack_pending = true;
+        session->ack_due_ns = now + session->owner->tuning.ack_delay_ns;
+    }
+    if (counter >= session->largest_counter) {
+        session->largest_counter = counter;
+        session->largest_counter_ns = now;
+    }
+    if (++session->ack_packets >= ACK_EVERY_PACKETS)
+        session->ack_now = true;
+    if (session->ack_now)
+        reliable_session_activate(session);
+    else
+        reliable_timer_at(session->owner, session->ack_due_ns);
+    return 0;
+}
+
+static void report_protocol_error(struct session *session)
+{
+    struct reliable *self = session->owner;
+    char text[TRANSPORT_ADDRESS_TEXT];
+    self->carrier->ops->format(self->carrier, &session->address, text, sizeof text);
+    if (reliable_report(self, &session->address, 'f', 1))
+        log_warn("net", "peer %s sent a sealed packet that breaks the protocol: session ended; do both run the same version?", text);
+}
+
+void reliable_on_packet(struct reliable *self, const struct carrier_datagram *datagram)
+{
+    struct reader header;
+    reader_init(&header, datagram->data + 3, datagram->len - 3);
+    uint8_t generation = read_u8(&header);
+    struct session *session = reliable_session_find(self, read_u32(&header));
+    uint64_t counter = read_u64(&header);
+    uint32_t sealed_len = datagram->len - WIRE_PACKET_HEADER_BYTES;
+    if (header.failed || datagram->len < WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES || datagram->len > self->mtu || session == NULL ||
+        session->state == SESSION_OUTGOING || session->address.len != datagram->address.len ||
+        memcmp(session->address.bytes, datagram->address.bytes, session->address.len) != 0) {
+        self->stats.rejected++;
+        return;
+    }
+    struct receive_buffer *buffer = buffer_pool_get(&self->pool);
+    if (buffer == NULL)
+        return; /* every buffer waits for the application: as if lost */
+    int status = seal_session_open(&session->seal, self->now_ns, counter, generation, datagram->data, WIRE_PACKET_HEADER_BYTES,
+                                   datagram->data + WIRE_PACKET_HEADER_BYTES, sealed_len, buffer->data);
+    if (status == HS_ERR_CANCELED)
+        self->stats.duplicates++;
+    if (status != 0) {
+        self->stats.rejected++;
+    } else if (session->state != SESSION_HALF_OPEN || reliable_confirm_half_open(session)) {
+        session->heard_ns = self->now_ns;
+        struct reader frames;
+        reader_init(&frames, buffer->data, sealed_len - SEAL_TAG_BYTES);
+        status = read_frames(session, &frames, counter, buffer);
+        if (status == HS_ERR_PROTOCOL) {
+            self->stats.rejected++;
+            report_protocol_error(session);
+        }
+        if (status != 0)
+            reliable_session_down(session, status);
+    }
+    buffer_pool_unref(&self->pool, buffer);
+}

@@ -1,0 +1,302 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/base/panic.h"
+#include "net/reliable.h"
+
+enum { FIRST_FRAGMENTS = 64, FIRST_RING_BYTES = 16384, UNRELIABLE_QUEUE_BYTES = 65536 };
+
+uint32_t reliable_fragment_bytes(const struct session *session)
+{
+    return session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES - WIRE_FRAGMENT_OVERHEAD - WIRE_ACK_BYTES - 8;
+}
+
+/* ---- queueing ---- */
+
+static bool grow_fragments(struct session *session, uint64_t wanted)
+{
+    uint32_t cap = session->fragments_cap ? session->fragments_cap : FIRST_FRAGMENTS;
+    while (cap < wanted)
+        cap *= 2;
+    if (cap == session->fragments_cap)
+        return true;
+    struct send_fragment *fragments = calloc(cap, sizeof *fragments);
+    if (fragments == NULL)
+        return false;
+    for (uint64_t i = session->una; i < session->end; i++)
+        fragments[i & (cap - 1)] = *fragment_at(session, i);
+    free(session->fragments);
+    session->fragments = fragments;
+    session->fragments_cap = cap;
+    return true;
+}
+
+static bool grow_ring(struct session *session, uint64_t wanted)
+{
+    uint64_t cap = session->ring_cap ? session->ring_cap : FIRST_RING_BYTES;
+    while (cap < wanted)
+        cap *= 2;
+    if (cap == session->ring_cap)
+        return true;
+    uint8_t *ring = malloc(cap);
+    if (ring == NULL)
+        return false;
+    for (uint64_t at = session->ring_tail; at < session->ring_head;) { /* piece by piece: both rings wrap */
+        uint64_t from = at & (session->ring_cap - 1), to = at & (cap - 1);
+        uint64_t n = session->ring_head - at;
+        if (n > session->ring_cap - from)
+            n = session->ring_cap - from;
+        if (n > cap - to)
+            n = cap - to;
+        memcpy(ring + to, session->ring + from, n);
+        at += n;
+    }
+    free(session->ring);
+    session->ring = ring;
+    session->ring_cap = cap;
+    return true;
+}
+
+static void ring_write(struct session *session, const uint8_t *data, size_t len)
+{
+    while (len > 0) {
+        uint64_t at = session->ring_head & (session->ring_cap - 1);
+        size_t n = len < session->ring_cap - at ? len : session->ring_cap - at;
+        memcpy(session->ring + at, data, n);
+        session->ring_head += n;
+        data += n;
+        len -= n;
+    }
+}
+
+static void add_fragment(struct session *session, uint64_t offset, uint32_t len, uint8_t flags, uint32_t message_len)
+{
+    if (session->una == session->end) { /* the clock of a silent peer starts with the first thing it owes us */
+        session->progress_ns = session->owner->now_ns;
+        session->timeouts = 0;
+    }
+    *fragment_at(session, session->end++) = (struct send_fragment){
+        .offset = offset, .len = (uint16_t)len, .flags = flags, .message_len = message_len, .state = FRAGMENT_QUEUED};
+}
+
+int reliable_queue(struct session *session, const struct iovec *iov, int n, size_t len)
+{
+    struct reliable *self = session->owner;
+    uint32_t piece = reliable_fragment_bytes(session);
+    uint64_t count = len == 0 ? 1 : (len + piece - 1) / piece;
+    uint64_t queued = session->end - session->una + count, bytes = session->ring_head - session->ring_tail + len;
+    if (queued > session->window || bytes > self->tuning.send_buffer_bytes)
+        return HS_ERR_BUSY;
+    if (!grow_fragments(session, queued) || !grow_ring(session, bytes))
+        return HS_ERR_BUSY;
+    uint64_t offset = session->ring_head;
+    for (int i = 0; i < n; i++)
+        ring_write(session, iov[i].iov_base, iov[i].iov_len);
+    for (uint64_t i = 0; i < count; i++) {
+        uint8_t flags = (uint8_t)((i == 0 ? FRAGMENT_FIRST : 0) | (i == count - 1 ? FRAGMENT_LAST : 0));
+        uint64_t left = len - i * piece;
+        add_fragment(session, offset + i * piece, (uint32_t)(left < piece ? left : piece), flags, (uint32_t)len);
+    }
+    reliable_session_activate(session);
+    return 0;
+}
+
+void reliable_queue_empty(struct session *session)
+{
+    if (session->end - session->una >= session->window || !grow_fragments(session, session->end - session->una + 1))
+        return;
+    add_fragment(session, session->ring_head, 0, FRAGMENT_EMPTY, 0);
+    reliable_session_activate(session);
+}
+
+int reliable_queue_unreliable(struct session *session, const struct iovec *iov, int n, size_t len)
+{
+    if (len > session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES - 4)
+        return HS_ERR_LIMIT;
+    if (session->unreliable == NULL)
+        session->unreliable = malloc(UNRELIABLE_QUEUE_BYTES);
+    if (session->unreliable == NULL || session->unreliable_len + 4 + len > UNRELIABLE_QUEUE_BYTES)
+        return HS_ERR_BUSY;
+    struct writer w;
+    writer_init(&w, session->unreliable + session->unreliable_len, UNRELIABLE_QUEUE_BYTES - session->unreliable_len);
+    write_u8(&w, FRAME_UNRELIABLE);
+    write_u8(&w, 0);
+    write_u16(&w, (uint16_t)len);
+    for (int i = 0; i < n; i++)
+        write_bytes(&w, iov[i].iov_base, iov[i].iov_len);
+    session->unreliable_len += (uint32_t)w.len;
+    reliable_session_activate(session);
+    return 0;
+}
+
+/* ---- packets ---- */
+
+static void write_fragment(struct session *session, uint64_t number, struct writer *out)
+{
+    const struct send_fragment *fragment = fragment_at(session, number);
+    write_u8(out, FRAME_FRAGMENT);
+    write_u8(out, fragment->flags);
+    write_u16(out, fragment->len);
+    write_u32(out, (uint32_t)number);
+    if (fragment_has_length(fragment->flags))
+        write_u32(out, fragment->message_len);
+    for (uint32_t done = 0; done < fragment->len;) {
+        uint64_t at = (fragment->offset + done) & (session->ring_cap - 1);
+        uint64_t n = fragment->len - done;
+        if (n > session->ring_cap - at)
+            n = session->ring_cap - at;
+        write_bytes(out, session->ring + at, n);
+        done += (uint32_t)n;
+    }
+}
+
+static void mark_sent(struct session *session, struct send_fragment *fragment, uint64_t counter)
+{
+    struct reliable *self = session->owner;
+    if (fragment->state == FRAGMENT_LOST) {
+        session->n_lost--;
+        fragment->resent = true;
+        self->stats.retransmits++;
+        session->peer->stats.retransmits++;
+    }
+    fragment->state = FRAGMENT_IN_FLIGHT;
+    fragment->sent_ns = self->now_ns;
+    fragment->counter = counter;
+    if (session->in_flight == 0)
+        session->rto_start_ns = self->now_ns;
+    session->in_flight += fragment_frame_bytes(fragment);
+}
+
+/* The fragment to send next: lost ones first. */
+static bool next_fragment(struct session *session, uint64_t *number)
+{
+    if (session->n_lost > 0) {
+        if (session->lost_from < session->una)
+            session->lost_from = session->una;
+        while (session->lost_from < session->next && fragment_at(session, session->lost_from)->state != FRAGMENT_LOST)
+            session->lost_from++;
+        hs_assert(session->lost_from < session->next);
+        *number = session->lost_from;
+        return true;
+    }
+    *number = session->next;
+    return session->next < session->end;
+}
+
+static bool window_open(struct session *session, const struct send_fragment *fragment)
+{
+    bool open = session->in_flight == 0 || session->in_flight + fragment_frame_bytes(fragment) <= session->window_bytes;
+    if (!open)
+        session->window_limited = true;
+    return open;
+}
+
+static void write_fragments(struct session *session, uint64_t counter, struct writer *out)
+{
+    uint64_t number;
+    while (next_fragment(session, &number)) {
+        struct send_fragment *fragment = fragment_at(session, number);
+        if (fragment_frame_bytes(fragment) > out->cap - out->len || !window_open(session, fragment))
+            return;
+        write_fragment(session, number, out);
+        mark_sent(session, fragment, counter);
+        if (number == session->next)
+            session->next++;
+    }
+}
+
+/* Whole frames from the front of the unreliable queue at *at. */
+static void write_unreliable(struct session *session, uint32_t *at, struct writer *out)
+{
+    while (*at < session->unreliable_len) {
+        uint16_t len;
+        memcpy(&len, session->unreliable + *at + 2, sizeof len);
+        if (4u + len > out->cap - out->len)
+            return;
+        write_bytes(out, session->unreliable + *at, 4u + len);
+        *at += 4u + len;
+    }
+}
+
+/* Starts a packet: header written, out set to the room for frames. NULL: the carrier is stuck or the key is lost. */
+static uint8_t *begin_packet(struct session *session, struct writer *out, uint64_t *counter)
+{
+    struct reliable *self = session->owner;
+    uint8_t *packet = reliable_out_begin(self);
+    uint8_t generation;
+    if (packet == NULL || seal_session_next(&session->seal, self->now_ns, counter, &generation) != 0)
+        return NULL;
+    struct writer header;
+    writer_init(&header, packet, WIRE_PACKET_HEADER_BYTES);
+    write_wire_header(&header, WIRE_PACKET, generation, session->remote_id);
+    write_u64(&header, *counter);
+    writer_init(out, packet + WIRE_PACKET_HEADER_BYTES, session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES);
+    return packet;
+}
+
+static void end_packet(struct session *session, uint8_t *packet, const struct writer *frames)
+{
+    hs_assert(!frames->failed && frames->len > 0);
+    int status = seal_session_seal(&session->seal, packet, WIRE_PACKET_HEADER_BYTES, frames->data, frames->len, frames->data);
+    hs_assert(status == 0);
+    uint32_t len = (uint32_t)frames->len + WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES;
+    reliable_out_commit(session->owner, &session->address, len);
+}
+
+static bool can_send_fragment(struct session *session)
+{
+    uint64_t number;
+    return next_fragment(session, &number) && window_open(session, fragment_at(session, number));
+}
+
+void reliable_flush(struct session *session)
+{
+    struct reliable *self = session->owner;
+    uint32_t unreliable_at = 0;
+    bool stuck = false;
+    if (seal_session_wants_confirmation(&session->seal, self->now_ns) && session->una == session->end)
+        reliable_queue_empty(session);
+    session->window_limited = false;
+    for (;;) {
+        bool content = unreliable_at < session->unreliable_len || can_send_fragment(session);
+        bool ack = session->ack_pending && (content || session->ack_now || self->now_ns >= session->ack_due_ns);
+        if (!content && !ack)
+            break;
+        struct writer frames;
+        uint64_t counter;
+        uint8_t *packet = begin_packet(session, &frames, &counter);
+        if (packet == NULL) {
+            stuck = true;
+            break;
+        }
+        if (ack)
+            reliable_write_ack(session, &frames);
+        write_unreliable(session, &unreliable_at, &frames);
+        write_fragments(session, counter, &frames);
+        end_packet(session, packet, &frames);
+    }
+    if (unreliable_at > 0) {
+        session->unreliable_len -= unreliable_at;
+        memmove(session->unreliable, session->unreliable + unreliable_at, session->unreliable_len);
+    }
+    if (session->ack_pending)
+        reliable_timer_at(self, session->ack_due_ns);
+    reliable_arm_rto(session);
+    if (!stuck)
+        reliable_session_deactivate(session);
+}
+
+void reliable_send_close(struct session *session)
+{
+    for (int i = 0; i < 2; i++) { /* unacknowledged: twice against a single loss */
+        struct writer frames;
+        uint64_t counter;
+        uint8_t *packet = begin_packet(session, &frames, &counter);
+        if (packet == NULL)
+            return;
+        write_u8(&frames, FRAME_CLOSE);
+        write_u8(&frames, 0);
+        end_packet(session, packet, &frames);
+    }
+}
