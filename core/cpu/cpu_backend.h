@@ -1,0 +1,53 @@
+/*
+ * The CPU backend: executes a model description behind core/port/backend.h on a pool of pinned threads.
+ *
+ * Weights are held in 16 bits (FP16, or BF16 where the file has BF16), arithmetic is float32; one path of kernels is chosen at
+ * creation and names the arithmetic class. A row's logits are the same bits whatever else is in the step, however a prompt
+ * was cut, whichever pages it uses and however many threads there are (design: same bits, always).
+ *
+ * Threading: as backend.h says; max_inflight is 1. Creation converts the weights on the pool's threads and reports
+ * progress from the calling thread. Ownership: the model must outlive the backend; the rest of the configuration is copied.
+ */
+#ifndef HEARSAY_CPU_BACKEND_H
+#define HEARSAY_CPU_BACKEND_H
+
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/port/backend.h"
+#include "core/port/env.h"
+#include "core/port/model.h"
+
+enum cpu_path { CPU_PATH_AUTO, CPU_PATH_GENERIC, CPU_PATH_AVX2, CPU_PATH_AVX512 };
+
+enum { CPU_DEFAULT_PAGE_TOKENS = 16, CPU_DEFAULT_MAX_ROWS = 512, CPU_DEFAULT_MAX_SPANS = 256, CPU_MAX_THREADS = 1024 };
+
+struct cpu_backend_config {
+    const struct model_desc *model;
+    uint32_t page_tokens;      /* a multiple of 16; 0: CPU_DEFAULT_PAGE_TOKENS */
+    uint32_t n_pages;          /* at least 1 */
+    uint32_t threads;          /* 0: one for each of cpus, or for each CPU this process may use */
+    const uint32_t *cpus;      /* [n_cpus] to pin threads to, in turn; n_cpus 0: not pinned */
+    uint32_t n_cpus;
+    enum cpu_path path;
+    uint32_t max_rows;  /* 0: CPU_DEFAULT_MAX_ROWS */
+    uint32_t max_spans; /* 0: CPU_DEFAULT_MAX_SPANS */
+    const struct env *env; /* clock for durations, called from workers too; NULL: durations are 0 */
+    /* Called now and then while weights are converted ("weights", share 0 to 1), at last with 1. May be NULL. */
+    void (*progress)(void *arg, const char *what, double share);
+    void *progress_arg;
+};
+
+/*
+ * 0, or HS_ERR_INVALID (configuration), HS_ERR_UNSUPPORTED (a model or a path that this backend cannot run here),
+ * HS_ERR_RANGE (weights beyond FP16), HS_ERR_NO_MEMORY, HS_ERR_IO.
+ */
+int cpu_backend_create(const struct cpu_backend_config *config, struct backend **out, struct error *err);
+
+/* Bytes of one KV page, for choosing n_pages. */
+uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_tokens);
+bool cpu_path_supported(enum cpu_path path);
+/* "auto", "generic", "avx2", "avx512". 0 or HS_ERR_PARSE. */
+int cpu_path_parse(const char *name, enum cpu_path *out);
+
+#endif

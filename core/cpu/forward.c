@@ -1,0 +1,432 @@
+#include "core/cpu/forward.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/panic.h"
+#include "core/cpu/half.h"
+#include "core/cpu/rotary.h"
+
+enum stage {
+    STAGE_COPIES,
+    STAGE_EMBED,
+    STAGE_ATTN_NORM,
+    STAGE_QKV,
+    STAGE_ROTATE,
+    STAGE_ATTEND,
+    STAGE_MERGE,
+    STAGE_ATTN_OUTPUT,
+    STAGE_FFN_NORM,
+    STAGE_GATE_UP,
+    STAGE_DOWN,
+    STAGE_OUTPUT_NORM,
+    STAGE_LOGITS,
+    STAGE_SAMPLE,
+    STAGE_END,
+};
+
+enum {
+    CHUNKS_PER_WORKER = 4,                /* of a product: enough to even out, few enough to stay cheap */
+    RESIDENT_BYTES = 384 * 1024,          /* panels that should stay in a core's cache while many rows pass */
+    COPY_PARTS = 8,
+    NORM_LANES = 16,
+};
+
+/* ---- norms ---- */
+
+/* 1 / root mean square of x[n], sums in NORM_LANES chains and a fixed tree. */
+static float inverse_rms(const float *x, uint32_t n, float epsilon)
+{
+    float lane[NORM_LANES] = {0};
+    uint32_t i = 0;
+    for (; i + NORM_LANES <= n; i += NORM_LANES)
+        for (uint32_t j = 0; j < NORM_LANES; j++)
+            lane[j] += x[i + j] * x[i + j];
+    for (uint32_t j = 0; i < n; i++, j++)
+        lane[j] += x[i] * x[i];
+    for (uint32_t half = NORM_LANES / 2; half > 0; half /= 2)
+        for (uint32_t j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return 1.0f / sqrtf(lane[0] / (float)n + epsilon);
+}
+
+/* Writes the normalised row as row `row` of tiles over n_rows rows. */
+static void norm_into_tile(struct forward *f, const float *x, const float *weight, uint32_t n_rows, uint32_t row)
+{
+    const uint32_t n = f->model->d_model;
+    uint32_t stride;
+    float *out = f->tiles + forward_tile_offset(f, n_rows, n, row, &stride);
+    float scale = inverse_rms(x, n, f->model->rms_epsilon);
+    for (uint32_t i = 0; i < n; i++)
+        out[(size_t)i * stride] = x[i] * scale * weight[i];
+}
+
+static void norm_head(float *head, uint32_t n, const float *weight, float epsilon)
+{
+    float scale = inverse_rms(head, n, epsilon);
+    for (uint32_t i = 0; i < n; i++)
+        head[i] = head[i] * scale * weight[i];
+}
+
+/* ---- products ---- */
+
+/* Receives values of outputs first .. first+n-1 of one row. */
+typedef void emit_fn(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
+                     const float *values);
+
+static uint32_t start_product(struct forward *f, const float *tiles, uint32_t n_rows, uint32_t n_parts,
+                              const struct packed_matrix *const *parts)
+{
+    struct product *p = &f->product;
+    *p = (struct product){.n_parts = n_parts, .n_rows = n_rows, .tiles = tiles};
+    for (uint32_t i = 0; i < n_parts; i++) {
+        p->parts[i] = parts[i];
+        p->n_panels += parts[i]->n_panels;
+    }
+    uint32_t wanted = CHUNKS_PER_WORKER * f->n_workers;
+    p->panels_per_chunk = (p->n_panels + wanted - 1) / wanted;
+    if (n_rows > f->kernels->tile_rows) {
+        size_t panel_bytes = (size_t)parts[0]->n_inputs * f->kernels->panel_width * sizeof(uint16_t);
+        uint32_t resident = (uint32_t)(RESIDENT_BYTES / panel_bytes) + 1;
+        p->panels_per_chunk = p->panels_per_chunk < resident ? p->panels_per_chunk : resident;
+    }
+    return (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
+}
+
+/* Panels first .. last-1 of one matrix with all rows: tile by tile, so that the panels stay in cache from tile to tile. */
+static void run_panels(struct forward *f, const struct packed_matrix *matrix, uint32_t first, uint32_t last, emit_fn *emit)
+{
+    const struct cpu_kernels *k = f->kernels;
+    const struct product *p = &f->product;
+    const size_t panel_size = (size_t)matrix->n_inputs * k->panel_width;
+    _Alignas(64) float out[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
+    for (uint32_t row = 0; row < p->n_rows; row += k->tile_rows) {
+        uint32_t rows = p->n_rows - row < k->tile_rows ? p->n_rows - row : k->tile_rows;
+        for (uint32_t panel = first, n; panel < last; panel += n) {
+            n = last - panel < CPU_MAX_PANELS_AT_ONCE ? last - panel : CPU_MAX_PANELS_AT_ONCE;
+            k->matmul(matrix->panels + panel * panel_size, matrix->type, matrix->n_inputs, n,
+                      p->tiles + (size_t)row * matrix->n_inputs, rows, out);
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t output = (panel + i) * k->panel_width;
+                uint32_t count = matrix->n_outputs - output < k->panel_width ? matrix->n_outputs - output : k->panel_width;
+                for (uint32_t r = 0; r < rows; r++)
+                    emit(f, matrix, row + r, output, count, out + ((size_t)i * rows + r) * k->panel_width);
+            }
+        }
+    }
+}
+
+static void run_product(struct forward *f, uint32_t chunk, emit_fn *emit)
+{
+    const struct product *p = &f->product;
+    uint32_t first = chunk * p->panels_per_chunk, last = first + p->panels_per_chunk, base = 0;
+    for (uint32_t i = 0; i < p->n_parts && base < last; i++) {
+        uint32_t end = base + p->parts[i]->n_panels;
+        uint32_t from = first > base ? first : base, to = last < end ? last : end;
+        if (from < to)
+            run_panels(f, p->parts[i], from - base, to - base, emit);
+        base = end;
+    }
+}
+
+static uint32_t qkv_size(const struct forward *f)
+{
+    return (f->model->n_heads + 2 * f->model->n_kv_heads) * f->model->d_head;
+}
+
+static void emit_qkv(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
+                     const float *values)
+{
+    const struct layer_weights *layer = &f->weights->layers[f->layer];
+    uint32_t base = 0;
+    if (matrix != &layer->q)
+        base = layer->q.n_outputs + (matrix == &layer->v ? layer->k.n_outputs : 0);
+    float *out = f->qkv + (size_t)row * qkv_size(f) + base + first;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = matrix->bias ? values[i] + matrix->bias[first + i] : values[i];
+}
+
+static void emit_residual(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
+                          const float *values)
+{
+    float *out = f->x + (size_t)row * f->model->d_model + first;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] += values[i];
+}
+
+static void emit_logits(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
+                        const float *values)
+{
+    memcpy(f->logits + (size_t)row * f->model->n_vocab + first, values, n * sizeof *values);
+}
+
+/* One panel each of gate and up, multiplied together at once: their outputs never leave the cache. */
+static void gate_up_tile(struct forward *f, uint32_t panel, uint32_t n_panels, uint32_t row, uint32_t rows)
+{
+    const struct cpu_kernels *k = f->kernels;
+    const struct layer_weights *layer = &f->weights->layers[f->layer];
+    const uint32_t n_inputs = f->model->d_model, d_ff = f->model->d_ff;
+    const float *x = f->product.tiles + (size_t)row * n_inputs;
+    const size_t offset = (size_t)panel * n_inputs * k->panel_width;
+    _Alignas(64) float gate[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
+    _Alignas(64) float up[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
+    k->matmul(layer->gate.panels + offset, layer->gate.type, n_inputs, n_panels, x, rows, gate);
+    k->matmul(layer->up.panels + offset, layer->up.type, n_inputs, n_panels, x, rows, up);
+    k->silu_multiply(gate, up, gate, n_panels * rows * k->panel_width);
+    float *out = f->tiles_ff + (size_t)row * d_ff;
+    for (uint32_t p = 0; p < n_panels; p++) {
+        uint32_t first = (panel + p) * k->panel_width;
+        uint32_t count = d_ff - first < k->panel_width ? d_ff - first : k->panel_width;
+        const float *values = gate + (size_t)p * rows * k->panel_width;
+        for (uint32_t i = 0; i < count; i++)
+            for (uint32_t r = 0; r < rows; r++)
+                out[(size_t)(first + i) * rows + r] = values[(size_t)r * k->panel_width + i];
+    }
+}
+
+static void run_gate_up(struct forward *f, uint32_t chunk)
+{
+    const struct product *p = &f->product;
+    const uint32_t tile_rows = f->kernels->tile_rows;
+    uint32_t first = chunk * p->panels_per_chunk;
+    uint32_t last = first + p->panels_per_chunk < p->n_panels ? first + p->panels_per_chunk : p->n_panels;
+    for (uint32_t row = 0; row < p->n_rows; row += tile_rows) {
+        uint32_t rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows;
+        for (uint32_t panel = first, n; panel < last; panel += n) {
+            n = last - panel < CPU_MAX_PANELS_AT_ONCE ? last - panel : CPU_MAX_PANELS_AT_ONCE;
+            gate_up_tile(f, panel, n, row, rows);
+        }
+    }
+}
+
+/* ---- stages over rows ---- */
+
+static void embed_row(struct forward *f, uint32_t worker, uint32_t row)
+{
+    const struct model_desc *m = f->model;
+    const struct step_span *span = f->rows[row].span;
+    uint32_t position = span->position + f->rows[row].index;
+    float *x = f->x + (size_t)row * m->d_model;
+    uint16_t *halves = f->scratch[worker].halves;
+    m->dequantize(&m->token_embedding, span->history[position], 1, x);
+    if (m->token_embedding.type != TENSOR_BF16) { /* like every other matrix, the embedding counts as FP16 */
+        f->kernels->halves_from_floats(x, halves, m->d_model);
+        for (uint32_t i = 0; i < m->d_model; i++)
+            x[i] = half_to_float(halves[i]);
+    }
+    rotary_table(m, position, f->rotations + (size_t)row * m->d_head);
+}
+
+/* Finishes q, k and v of one row and stores k and v in its page. */
+static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
+{
+    const struct model_desc *m = f->model;
+    const struct layer_weights *layer = &f->weights->layers[f->layer];
+    const struct step_span *span = f->rows[row].span;
+    const float *table = f->rotations + (size_t)row * m->d_head;
+    const float scale = 1.0f / sqrtf((float)m->d_head);
+    uint32_t position = span->position + f->rows[row].index;
+    uint32_t page = span->pages[position / f->kv->page_tokens], slot = position % f->kv->page_tokens;
+    float *q = f->qkv + (size_t)row * qkv_size(f);
+    float *k = q + (size_t)m->n_heads * m->d_head, *v = k + (size_t)m->n_kv_heads * m->d_head;
+    uint16_t *key = f->scratch[worker].halves, *value = key + m->d_head;
+
+    for (uint32_t h = 0; h < m->n_heads; h++, q += m->d_head) {
+        if (layer->q_norm)
+            norm_head(q, m->d_head, layer->q_norm, m->rms_epsilon);
+        rotary_apply(m->rope_layout, table, m->d_head, q);
+        for (uint32_t i = 0; i < m->d_head; i++)
+            q[i] *= scale;
+    }
+    for (uint32_t h = 0; h < m->n_kv_heads; h++, k += m->d_head, v += m->d_head) {
+        if (layer->k_norm)
+            norm_head(k, m->d_head, layer->k_norm, m->rms_epsilon);
+        rotary_apply(m->rope_layout, table, m->d_head, k);
+        f->kernels->halves_from_floats(k, key, m->d_head);
+        f->kernels->halves_from_floats(v, value, m->d_head);
+        kv_pool_store(f->kv, page, slot, f->layer, h, key, value);
+    }
+}
+
+static void sample_output(struct forward *f, uint32_t worker, uint32_t index)
+{
+    const struct output_row *output = &f->outputs[f->first_output + index];
+    const struct step_span *span = f->rows[output->row].span;
+    const float *logits = f->logits + (size_t)index * f->model->n_vocab;
+    if (span->logits)
+        memcpy(span->logits + (size_t)output->index * f->model->n_vocab, logits, f->model->n_vocab * sizeof *logits);
+    sample_row(logits, f->model->n_vocab, span, output->index, &span->results[output->index], f->scratch[worker].sample);
+}
+
+static uint32_t group_outputs(const struct forward *f)
+{
+    uint32_t left = f->n_outputs - f->first_output;
+    return left < OUTPUT_GROUP ? left : OUTPUT_GROUP;
+}
+
+/* ---- the stages as chunks ---- */
+
+static uint32_t tiles_of(const struct forward *f, uint32_t n_rows)
+{
+    return (n_rows + f->kernels->tile_rows - 1) / f->kernels->tile_rows;
+}
+
+/* Prepares the current stage; returns its number of chunks, 0 if there is nothing to do in it. */
+static uint32_t begin_stage(struct forward *f)
+{
+    const struct layer_weights *layer = f->layer < f->model->n_layers ? &f->weights->layers[f->layer] : NULL;
+    switch ((enum stage)f->stage) {
+    case STAGE_COPIES:
+        return f->n_copies > 0 ? COPY_PARTS : 0;
+    case STAGE_EMBED:
+    case STAGE_ATTN_NORM:
+    case STAGE_ROTATE:
+    case STAGE_FFN_NORM:
+        return tiles_of(f, f->n_rows);
+    case STAGE_QKV:
+        return start_product(f, f->tiles, f->n_rows, 3, (const struct packed_matrix *[]){&layer->q, &layer->k, &layer->v});
+    case STAGE_ATTEND:
+        return attention_chunks(f);
+    case STAGE_MERGE:
+        return attention_merge_chunks(f);
+    case STAGE_ATTN_OUTPUT:
+        return start_product(f, f->tiles, f->n_rows, 1, (const struct packed_matrix *[]){&layer->o});
+    case STAGE_GATE_UP:
+        return start_product(f, f->tiles, f->n_rows, 1, (const struct packed_matrix *[]){&layer->gate});
+    case STAGE_DOWN:
+        return start_product(f, f->tiles_ff, f->n_rows, 1, (const struct packed_matrix *[]){&layer->down});
+    case STAGE_OUTPUT_NORM:
+        return tiles_of(f, group_outputs(f));
+    case STAGE_LOGITS:
+        return start_product(f, f->tiles, group_outputs(f), 1, (const struct packed_matrix *[]){&f->weights->output});
+    case STAGE_SAMPLE:
+        return group_outputs(f);
+    case STAGE_END:
+        break;
+    }
+    return 0;
+}
+
+/* Steps to the stage that follows the current one. */
+static void next_stage(struct forward *f)
+{
+    switch ((enum stage)f->stage) {
+    case STAGE_COPIES:
+        f->n_copies = 0;
+        f->stage = STAGE_EMBED;
+        return;
+    case STAGE_ROTATE: /* the last layer's keys and values are stored: without outputs nothing else is wanted */
+        f->stage = f->layer + 1 == f->model->n_layers && f->n_outputs == 0 ? STAGE_END : STAGE_ATTEND;
+        return;
+    case STAGE_DOWN:
+        f->layer++;
+        f->stage = f->layer < f->model->n_layers ? STAGE_ATTN_NORM : STAGE_OUTPUT_NORM;
+        return;
+    case STAGE_SAMPLE:
+        f->first_output += group_outputs(f);
+        f->stage = f->first_output < f->n_outputs ? STAGE_OUTPUT_NORM : STAGE_END;
+        return;
+    default:
+        f->stage++;
+    }
+}
+
+static void run_row(struct forward *f, uint32_t worker, uint32_t row)
+{
+    const struct model_desc *m = f->model;
+    const float *x = f->x + (size_t)row * m->d_model;
+    switch ((enum stage)f->stage) {
+    case STAGE_EMBED:
+        embed_row(f, worker, row);
+        break;
+    case STAGE_ATTN_NORM:
+        norm_into_tile(f, x, f->weights->layers[f->layer].attn_norm, f->n_rows, row);
+        break;
+    case STAGE_ROTATE:
+        rotate_row(f, worker, row);
+        break;
+    case STAGE_FFN_NORM:
+        norm_into_tile(f, x, f->weights->layers[f->layer].ffn_norm, f->n_rows, row);
+        break;
+    default: /* STAGE_OUTPUT_NORM, row counts within the group */
+        x = f->x + (size_t)f->outputs[f->first_output + row].row * m->d_model;
+        norm_into_tile(f, x, f->weights->output_norm, group_outputs(f), row);
+    }
+}
+
+void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
+{
+    switch ((enum stage)f->stage) {
+    case STAGE_COPIES: /* each part goes through all copies in order, so that a copy of a copy is right */
+        for (uint32_t i = 0; i < f->n_copies; i++)
+            kv_pool_copy(f->kv, f->copies[i].dst, f->copies[i].src, chunk, COPY_PARTS);
+        return;
+    case STAGE_QKV:
+        run_product(f, chunk, emit_qkv);
+        return;
+    case STAGE_ATTEND:
+        attention_run(f, worker, chunk);
+        return;
+    case STAGE_MERGE:
+        attention_merge(f, worker, chunk);
+        return;
+    case STAGE_ATTN_OUTPUT:
+    case STAGE_DOWN:
+        run_product(f, chunk, emit_residual);
+        return;
+    case STAGE_GATE_UP:
+        run_gate_up(f, chunk);
+        return;
+    case STAGE_LOGITS:
+        run_product(f, chunk, emit_logits);
+        return;
+    case STAGE_SAMPLE:
+        sample_output(f, worker, chunk);
+        return;
+    default:
+        break;
+    }
+    uint32_t n_rows = f->stage == STAGE_OUTPUT_NORM ? group_outputs(f) : f->n_rows;
+    uint32_t first = chunk * f->kernels->tile_rows;
+    for (uint32_t row = first; row < n_rows && row < first + f->kernels->tile_rows; row++)
+        run_row(f, worker, row);
+}
+
+uint32_t forward_advance(struct forward *f, uint32_t worker)
+{
+    for (;;) {
+        next_stage(f);
+        if (f->stage == STAGE_END)
+            return 0;
+        uint32_t chunks = begin_stage(f);
+        if (chunks > 1)
+            return chunks;
+        if (chunks == 1)
+            forward_run(f, worker, 0);
+    }
+}
+
+uint32_t forward_begin(struct forward *f, const struct step *step)
+{
+    f->step = step;
+    f->n_rows = f->n_outputs = 0;
+    f->layer = f->first_output = 0;
+    for (uint32_t s = 0; s < step->n_spans; s++) {
+        const struct step_span *span = &step->spans[s];
+        f->first_row[s] = f->n_rows;
+        for (uint32_t i = 0; i < span->n_tokens; i++) {
+            uint32_t before_outputs = span->n_tokens - span->n_outputs;
+            if (i >= before_outputs)
+                f->outputs[f->n_outputs++] = (struct output_row){.row = f->n_rows, .index = i - before_outputs};
+            f->rows[f->n_rows++] = (struct step_row){.span = span, .index = i};
+        }
+    }
+    f->first_row[step->n_spans] = f->n_rows;
+    attention_plan(f);
+    f->stage = STAGE_COPIES;
+    uint32_t chunks = begin_stage(f);
+    if (chunks > 0)
+        return chunks;
+    next_stage(f);
+    return begin_stage(f);
+}

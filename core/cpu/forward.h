@@ -1,0 +1,130 @@
+/*
+ * One forward pass: the stages of a step, and the memory they work in.
+ *
+ *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product, norm, gate/up, down ] x n_layers,
+ *     [ output norm, logits, sample ] for every OUTPUT_GROUP rows that want a result
+ *
+ * A stage is cut into chunks by outputs or by rows, never along a sum, so no cut can change a bit. Activations between
+ * stages are float; what feeds a product lies in row tiles (kernels.h). All memory is allocated by forward_create.
+ *
+ * Threading: forward_begin by the submitting thread; forward_run and forward_advance by the workers as worker_pool.h says.
+ */
+#ifndef HEARSAY_CPU_FORWARD_H
+#define HEARSAY_CPU_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/cpu/kernels.h"
+#include "core/cpu/kv_pool.h"
+#include "core/cpu/sample.h"
+#include "core/cpu/weights.h"
+#include "core/port/backend.h"
+#include "core/port/model.h"
+
+enum {
+    OUTPUT_GROUP = 48,         /* rows whose logits are held at a time */
+    MAX_PENDING_COPIES = 1024, /* of pages, between two steps */
+};
+
+struct page_copy {
+    uint32_t dst, src;
+};
+
+struct step_row {
+    const struct step_span *span;
+    uint32_t index; /* in its span */
+};
+
+struct output_row {
+    uint32_t row;   /* in the step */
+    uint32_t index; /* in its span's results */
+};
+
+/* Softmax state of a block of queries over some keys: maximum, sum of exponentials, weighted sum of values. */
+struct attention_state {
+    float maximum[CPU_MAX_TILE_ROWS];
+    float sum[CPU_MAX_TILE_ROWS]; /* 0: no key seen */
+    float *values;                /* [queries][d_padded] */
+};
+
+struct worker_scratch {
+    uint16_t *halves;  /* [d_model], [2][d_head] */
+    float *queries;    /* [d_head][queries] */
+    float *scores;     /* [queries][CPU_KV_SEGMENT] */
+    struct attention_state part, total;
+    struct sample_scratch *sample;
+};
+
+/* A product under way: panels of up to three matrices over the same rows, numbered through. */
+struct product {
+    const struct packed_matrix *parts[3];
+    uint32_t n_parts;
+    uint32_t n_panels;
+    uint32_t panels_per_chunk;
+    uint32_t n_rows;
+    const float *tiles;
+};
+
+struct forward {
+    const struct model_desc *model;
+    const struct cpu_kernels *kernels;
+    const struct weights *weights;
+    const struct kv_pool *kv;
+    uint32_t n_workers, max_rows, max_spans;
+
+    float *x;         /* [max_rows][d_model], the residual stream */
+    float *tiles;     /* row tiles of max(d_model, n_heads * d_head) inputs */
+    float *tiles_ff;  /* row tiles of d_ff inputs */
+    float *qkv;       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
+    float *rotations; /* [max_rows][d_head] */
+    float *logits;    /* [OUTPUT_GROUP][n_vocab] */
+    struct step_row *rows;        /* [max_rows] */
+    struct output_row *outputs;   /* [max_rows] */
+    uint32_t *first_row;          /* [max_spans + 1], of span s in the step */
+    uint32_t *first_task;         /* [max_spans + 1], of span s in attention */
+    struct worker_scratch *scratch; /* [n_workers] */
+    struct attention_state *partials; /* [n_partials] */
+    uint32_t n_partials;
+    float *memory; /* behind the float arrays above */
+    size_t memory_bytes;
+    struct page_copy copies[MAX_PENDING_COPIES];
+    uint32_t n_copies;
+
+    /* The step under way. */
+    const struct step *step;
+    uint32_t n_rows, n_outputs;
+    uint32_t n_segments; /* of attention: 1, or more when tasks are split along the keys */
+    int stage;           /* enum stage of forward.c */
+    uint32_t layer, first_output;
+    struct product product;
+};
+
+/* 0 or HS_ERR_NO_MEMORY. What it is given must outlive it. */
+int forward_create(const struct model_desc *model, const struct weights *weights, const struct kv_pool *kv,
+                   const struct cpu_kernels *kernels, uint32_t n_workers, uint32_t max_rows, uint32_t max_spans, struct forward **out,
+                   struct error *err);
+void forward_destroy(struct forward *forward);
+
+/* Takes a checked step; returns the number of chunks of its first stage. */
+uint32_t forward_begin(struct forward *forward, const struct step *step);
+void forward_run(struct forward *forward, uint32_t worker, uint32_t chunk);
+uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of the next stage; 0: the step is done */
+
+/* attention.c: plans the step's tasks, then runs them. */
+void attention_plan(struct forward *forward);
+uint32_t attention_chunks(const struct forward *forward);
+uint32_t attention_merge_chunks(const struct forward *forward); /* 0: nothing was split */
+void attention_run(struct forward *forward, uint32_t worker, uint32_t chunk);
+void attention_merge(struct forward *forward, uint32_t worker, uint32_t chunk);
+
+/* Where input `input` of row `row` lies in tiles of n_inputs inputs over n_rows rows; inputs of one row are *stride apart. */
+static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row, uint32_t *stride)
+{
+    uint32_t tile_rows = f->kernels->tile_rows, first = row / tile_rows * tile_rows;
+    *stride = n_rows - first < tile_rows ? n_rows - first : tile_rows;
+    return (size_t)first * n_inputs + (row - first);
+}
+
+#endif

@@ -1,0 +1,85 @@
+/*
+ * The dispatch table of the CPU backend: one table per arithmetic path, chosen once at run time.
+ *
+ * Weights are packed in panels of panel_width outputs; inside a panel the outputs of one input stand together:
+ *
+ *     panel p   input 0   w[p*W+0][0] w[p*W+1][0] ... w[p*W+W-1][0]        W = panel_width, 16-bit values
+ *               input 1   w[p*W+0][1] ...
+ *               ...       input n_inputs-1
+ *
+ * so that an output is one lane, and its value one chain of multiply-adds over input 0, 1, 2 ...: the same operations in
+ * the same order for one row and for many, for every place in a block and every number of threads. Nothing splits the
+ * inputs. One row streams the panel once at memory speed; a block of tile_rows rows keeps tile_rows x W sums in registers.
+ *
+ * Rows come in tiles: tile t holds rows t*tile_rows ..., its values interleaved by row, so that a step along the inputs
+ * walks through memory in order:
+ *
+ *     tile      input 0   x[r0][0] x[r1][0] ... x[rn][0]
+ *               input 1   x[r0][1] ...
+ *
+ * Attention works on tiles of CPU_KEY_TILE keys and segments of CPU_KV_SEGMENT keys, both aligned to absolute positions.
+ *
+ * Threading: tables are constant, functions pure. The last lanes of a vector are computed like all others (callers pad).
+ */
+#ifndef HEARSAY_CPU_KERNELS_H
+#define HEARSAY_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CPU_MAX_PANEL_WIDTH = 32,
+    CPU_MAX_TILE_ROWS = 12,
+    CPU_MAX_PANELS_AT_ONCE = 4, /* n_panels of one matmul call */
+    CPU_KEY_TILE = 16,          /* keys scored together; page_tokens is a multiple */
+    CPU_KV_SEGMENT = 256,       /* keys under one softmax maximum: the fixed split size */
+    CPU_HEAD_ALIGN = 32,        /* values of a head are padded to a multiple of this */
+};
+
+enum weight_type { WEIGHT_F16, WEIGHT_BF16 };
+
+struct cpu_kernels {
+    const char *name;       /* "generic", "avx2", "avx512" */
+    const char *arithmetic; /* arithmetic class: equal text, equal bits */
+    uint32_t panel_width;   /* outputs in a panel */
+    uint32_t tile_rows;     /* most rows of a matmul, most queries of scores and accumulate_values */
+
+    /* Nearest even, as half_from_float. */
+    void (*halves_from_floats)(const float *in, uint16_t *out, size_t n);
+
+    /*
+     * out[n_panels][n_rows][panel_width] = products of one tile x (n_rows <= tile_rows) with consecutive panels,
+     * n_panels <= CPU_MAX_PANELS_AT_ONCE.
+     */
+    void (*matmul)(const uint16_t *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x,
+                   uint32_t n_rows, float *out);
+
+    /* out[i] = silu(gate[i]) * up[i]; n is a multiple of panel_width. */
+    void (*silu_multiply)(const float *gate, const float *up, float *out, uint32_t n);
+
+    /*
+     * Scores of n_queries with the CPU_KEY_TILE keys of one tile: out[query * stride + key]. queries is [n_inputs][n_queries],
+     * keys is [n_inputs][CPU_KEY_TILE] in binary16.
+     */
+    void (*score_keys)(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *keys, float *out, size_t stride);
+
+    /*
+     * Turns scores[first .. last) of a segment into exp(score - maximum) in place, and leaves the maximum and the sum of the
+     * exponentials. first < last <= CPU_KV_SEGMENT. Entries around the range, up to the next tile border, may be overwritten.
+     */
+    void (*softmax_segment)(float *scores, uint32_t first, uint32_t last, float *maximum, float *sum);
+
+    /*
+     * out[query * n_values + i] += sum over keys first .. last-1 of a tile, in order, of weights[query * stride + key] * values[key][i].
+     * values is [CPU_KEY_TILE][n_values] in binary16; n_values is a multiple of CPU_HEAD_ALIGN. Keys outside are not read.
+     */
+    void (*accumulate_values)(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *values, uint32_t n_values,
+                              uint32_t first, uint32_t last, float *out);
+};
+
+/* The tables. NULL where the machine or the build lacks the instructions. */
+const struct cpu_kernels *cpu_kernels_generic(void);
+const struct cpu_kernels *cpu_kernels_avx2(void);
+const struct cpu_kernels *cpu_kernels_avx512(void);
+
+#endif

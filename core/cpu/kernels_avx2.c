@@ -1,0 +1,109 @@
+/* The AVX2 path (with FMA and F16C): panels of 16 outputs, tiles of 6 rows (12 of 16 registers hold sums). See kernels.h. */
+#include <immintrin.h>
+
+#include "core/cpu/half.h"
+#include "core/cpu/kernels.h"
+
+typedef __m256 vec;
+enum { LANES = 8, PANEL_VECS = 2, TILE_ROWS = 6 };
+#define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define KERNELS_NAME          "avx2"
+#define KERNELS_ARITHMETIC    "cpu-avx2-f32"
+
+static inline vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+static inline vec vec_broadcast(float value)
+{
+    return _mm256_set1_ps(value);
+}
+
+static inline vec vec_load(const float *from)
+{
+    return _mm256_loadu_ps(from);
+}
+
+static inline void vec_store(float *to, vec value)
+{
+    _mm256_storeu_ps(to, value);
+}
+
+static inline vec vec_load_f16(const uint16_t *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
+
+static inline vec vec_load_bf16(const uint16_t *from)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 16));
+}
+
+static inline vec vec_multiply_add(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vec vec_multiply(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+static inline vec vec_divide(vec a, vec b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+static inline vec vec_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+static inline vec vec_round(vec a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* value * 2^exponent, exponent integral and within float's normal range. */
+static inline vec vec_scale_pow2(vec value, vec exponent)
+{
+    __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(exponent), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(value, _mm256_castsi256_ps(power));
+}
+
+/* Lanes first <= i < last of a, the others of b. */
+static inline vec vec_keep(vec a, vec b, int first, int last)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i from_first = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(first - 1));
+    __m256i below_last = _mm256_cmpgt_epi32(_mm256_set1_epi32(last), lane);
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_and_si256(from_first, below_last)));
+}
+
+static void halves_from_floats(const float *in, uint16_t *out, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < n; i++)
+        out[i] = half_from_float(in[i]);
+}
+
+#include "core/cpu/kernels_body.h"
+
+const struct cpu_kernels *cpu_kernels_avx2(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") ? &table : NULL;
+}

@@ -1,0 +1,61 @@
+/*
+ * The memory behind KV pages. A page holds page_tokens positions of all layers in FP16:
+ *
+ *     page     layer 0: head 0 | head 1 | ...        layer 1: ...
+ *     head     keys                                   values
+ *              key tile 0   i=0:  k0[0] k1[0] .. k15[0]     slot 0: v0[0] v0[1] ... v0[d_padded-1]
+ *                           i=1:  k0[1] k1[1] .. k15[1]     slot 1: v1[0] ...
+ *                           ...   d_head lines              ...
+ *              key tile 1   slots 16 .. 31                  slot page_tokens-1
+ *
+ * Keys stand transposed in tiles of CPU_KEY_TILE slots, so that one vector holds one value of 16 keys and each score is a
+ * lane; values stand by slot, padded with zeros to d_padded, so that each output value is a lane.
+ *
+ * Threading: plain memory; the step orders who writes and reads.
+ */
+#ifndef HEARSAY_CPU_KV_POOL_H
+#define HEARSAY_CPU_KV_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/cpu/kernels.h"
+#include "core/port/model.h"
+
+struct kv_pool {
+    uint16_t *memory; /* [n_pages][page_size] */
+    size_t page_size; /* 16-bit values in a page */
+    size_t head_size; /* of one head in one layer */
+    uint32_t n_pages;
+    uint32_t page_tokens;
+    uint32_t n_kv_heads;
+    uint32_t d_head;
+    uint32_t d_padded;
+};
+
+/* Bytes of one page, for sizing a pool. */
+uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens);
+/* 0 or HS_ERR_NO_MEMORY. */
+int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, struct error *err);
+void kv_pool_fini(struct kv_pool *pool);
+/* Stores one position's key and value (d_head halves each) of a head. */
+void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head, const uint16_t *key,
+                   const uint16_t *value);
+/* Copies part `part` of `n_parts` of a page. */
+void kv_pool_copy(const struct kv_pool *pool, uint32_t dst, uint32_t src, uint32_t part, uint32_t n_parts);
+
+/* The key tile that begins at slot, a multiple of CPU_KEY_TILE: [d_head][CPU_KEY_TILE]. */
+static inline uint16_t *kv_pool_keys(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head)
+{
+    return pool->memory + page * pool->page_size + ((size_t)layer * pool->n_kv_heads + head) * pool->head_size +
+           (size_t)slot * pool->d_head;
+}
+
+/* Values from slot on: [...][d_padded]. */
+static inline uint16_t *kv_pool_values(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head)
+{
+    return kv_pool_keys(pool, page, 0, layer, head) + (size_t)pool->page_tokens * pool->d_head + (size_t)slot * pool->d_padded;
+}
+
+#endif

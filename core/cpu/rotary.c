@@ -1,0 +1,60 @@
+#include "core/cpu/rotary.h"
+
+void rotary_sin_cos(double x, double *sine, double *cosine)
+{
+    /* x = n pi/2 + r, |r| <= pi/4. The first part of pi/2 has 33 bits, so that n times it is exact (Cody and Waite). */
+    const double first = 0x1.921fb544p0, second = 0x1.0b4611a626331p-34;
+    double n = (x * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52; /* nearest integer */
+    double r = (x - n * first) - n * second;
+    double r2 = r * r;
+    /* Taylor to r^17 and r^16: the first term left out is below 2^-56 for |r| <= pi/4. */
+    double s = 1.0 - r2 / 6 * (1.0 - r2 / 20 * (1.0 - r2 / 42 * (1.0 - r2 / 72 * (1.0 - r2 / 110 *
+               (1.0 - r2 / 156 * (1.0 - r2 / 210 * (1.0 - r2 / 272)))))));
+    double c = 1.0 - r2 / 2 * (1.0 - r2 / 12 * (1.0 - r2 / 30 * (1.0 - r2 / 56 * (1.0 - r2 / 90 *
+               (1.0 - r2 / 132 * (1.0 - r2 / 182 * (1.0 - r2 / 240)))))));
+    s *= r;
+    switch ((int64_t)n & 3) {
+    case 0:
+        *sine = s, *cosine = c;
+        break;
+    case 1:
+        *sine = c, *cosine = -s;
+        break;
+    case 2:
+        *sine = -s, *cosine = -c;
+        break;
+    default:
+        *sine = -c, *cosine = s;
+    }
+}
+
+void rotary_table(const struct model_desc *model, uint32_t position, float *table)
+{
+    const uint32_t pairs = model->d_head / 2;
+    for (uint32_t i = 0; i < pairs; i++) {
+        double sine, cosine;
+        float angle = (float)position * model->rope_inv_freq[i];
+        rotary_sin_cos(angle, &sine, &cosine);
+        table[i] = (float)cosine * model->rope_magnitude;
+        table[pairs + i] = (float)sine * model->rope_magnitude;
+    }
+}
+
+void rotary_apply(enum rope_layout layout, const float *table, uint32_t d_head, float *head)
+{
+    const uint32_t pairs = d_head / 2;
+    const float *cosine = table, *sine = table + pairs;
+    if (layout == ROPE_HALF_SPLIT) {
+        for (uint32_t i = 0; i < pairs; i++) {
+            float a = head[i], b = head[pairs + i];
+            head[i] = a * cosine[i] - b * sine[i];
+            head[pairs + i] = b * cosine[i] + a * sine[i];
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < pairs; i++) {
+        float a = head[2 * i], b = head[2 * i + 1];
+        head[2 * i] = a * cosine[i] - b * sine[i];
+        head[2 * i + 1] = b * cosine[i] + a * sine[i];
+    }
+}

@@ -1,0 +1,246 @@
+#include "core/cpu/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/panic.h"
+#include "core/cpu/half.h"
+#include "core/cpu/memory.h"
+
+enum { FILL_CHUNKS = 20000, MATRICES_PER_LAYER = 7 };
+
+/* ---- layout ---- */
+
+static int check_shape(const struct tensor_view *t, uint32_t rows, uint32_t cols, struct error *err)
+{
+    if (!tensor_present(t))
+        return error_set(err, HS_ERR_UNSUPPORTED, "tensor %s is missing", t->name ? t->name : "of a layer");
+    if (t->rows != rows || t->cols != cols)
+        return error_set(err, HS_ERR_UNSUPPORTED, "tensor %s is %u x %u, expected %u x %u", t->name, t->rows, t->cols, rows, cols);
+    return 0;
+}
+
+static int add_matrix(struct weights *w, struct packed_matrix *matrix, const struct tensor_view *t, uint32_t rows, uint32_t cols,
+                      struct error *err)
+{
+    int status = check_shape(t, rows, cols, err);
+    if (status)
+        return status;
+    matrix->source = *t;
+    matrix->type = t->type == TENSOR_BF16 ? WEIGHT_BF16 : WEIGHT_F16;
+    matrix->n_inputs = cols;
+    matrix->n_outputs = rows;
+    matrix->n_panels = (rows + w->kernels->panel_width - 1) / w->kernels->panel_width;
+    w->matrices[w->n_matrices++] = matrix;
+    w->n_panels += matrix->n_panels;
+    w->panel_bytes += (size_t)matrix->n_panels * cols * w->kernels->panel_width * sizeof(uint16_t);
+    return 0;
+}
+
+static int add_layer(struct weights *w, uint32_t layer, struct error *err)
+{
+    const struct model_desc *m = w->model;
+    const struct model_layer *from = &m->layers[layer];
+    struct layer_weights *to = &w->layers[layer];
+    uint32_t q_size = m->n_heads * m->d_head, kv_size = m->n_kv_heads * m->d_head;
+    const struct {
+        struct packed_matrix *matrix;
+        const struct tensor_view *view;
+        uint32_t rows, cols;
+    } parts[MATRICES_PER_LAYER] = {
+        {&to->q, &from->wq, q_size, m->d_model},      {&to->k, &from->wk, kv_size, m->d_model},
+        {&to->v, &from->wv, kv_size, m->d_model},     {&to->o, &from->wo, m->d_model, q_size},
+        {&to->gate, &from->w_gate, m->d_ff, m->d_model}, {&to->up, &from->w_up, m->d_ff, m->d_model},
+        {&to->down, &from->w_down, m->d_model, m->d_ff},
+    };
+    for (int i = 0; i < MATRICES_PER_LAYER; i++) {
+        int status = add_matrix(w, parts[i].matrix, parts[i].view, parts[i].rows, parts[i].cols, err);
+        if (status)
+            return status;
+    }
+    return 0;
+}
+
+/* ---- vectors ---- */
+
+/* Takes n floats from the vector memory for t, or leaves NULL if t is absent and may be. */
+static int take_vector(struct weights *w, float **next, const struct tensor_view *t, uint32_t n, bool optional, const float **out,
+                       struct error *err)
+{
+    if (optional && !tensor_present(t))
+        return 0;
+    int status = check_shape(t, 1, n, err);
+    if (status)
+        return status;
+    w->model->dequantize(t, 0, 1, *next);
+    *out = *next;
+    *next += n;
+    return 0;
+}
+
+static int take_vectors(struct weights *w, struct error *err)
+{
+    const struct model_desc *m = w->model;
+    uint32_t q_size = m->n_heads * m->d_head, kv_size = m->n_kv_heads * m->d_head;
+    size_t per_layer = 2 * (size_t)m->d_model + 2 * (size_t)m->d_head + q_size + 2 * (size_t)kv_size;
+    float *next = malloc((m->n_layers * per_layer + m->d_model) * sizeof *next);
+    int status = 0;
+    if (!next)
+        return error_set(err, HS_ERR_NO_MEMORY, "weights: out of memory");
+    w->vector_memory = next;
+    for (uint32_t i = 0; i < m->n_layers && !status; i++) {
+        const struct model_layer *from = &m->layers[i];
+        struct layer_weights *to = &w->layers[i];
+        const struct {
+            const struct tensor_view *view;
+            uint32_t n;
+            bool optional;
+            const float **out;
+        } parts[] = {
+            {&from->attn_norm, m->d_model, false, &to->attn_norm}, {&from->ffn_norm, m->d_model, false, &to->ffn_norm},
+            {&from->q_norm, m->d_head, true, &to->q_norm},         {&from->k_norm, m->d_head, true, &to->k_norm},
+            {&from->bq, q_size, true, &to->q.bias},                {&from->bk, kv_size, true, &to->k.bias},
+            {&from->bv, kv_size, true, &to->v.bias},
+        };
+        for (size_t j = 0; j < sizeof parts / sizeof parts[0] && !status; j++)
+            status = take_vector(w, &next, parts[j].view, parts[j].n, parts[j].optional, parts[j].out, err);
+    }
+    return status ? status : take_vector(w, &next, &m->output_norm, m->d_model, false, &w->output_norm, err);
+}
+
+/* ---- create ---- */
+
+static int place_panels(struct weights *w, struct error *err)
+{
+    w->panel_memory = memory_map(w->panel_bytes);
+    if (!w->panel_memory)
+        return error_set(err, HS_ERR_NO_MEMORY, "no memory for %zu MiB of weights", w->panel_bytes >> 20);
+    uint16_t *next = w->panel_memory;
+    for (uint32_t i = 0; i < w->n_matrices; i++) {
+        struct packed_matrix *matrix = w->matrices[i];
+        matrix->panels = next;
+        next += (size_t)matrix->n_panels * matrix->n_inputs * w->kernels->panel_width;
+    }
+    w->panels_per_chunk = (uint32_t)((w->n_panels + FILL_CHUNKS - 1) / FILL_CHUNKS);
+    w->n_chunks = (uint32_t)((w->n_panels + w->panels_per_chunk - 1) / w->panels_per_chunk);
+    return 0;
+}
+
+int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, struct weights **out, struct error *err)
+{
+    struct weights *w = calloc(1, sizeof *w);
+    int status = HS_ERR_NO_MEMORY;
+    if (!w)
+        return error_set(err, status, "weights: out of memory");
+    w->model = model;
+    w->kernels = kernels;
+    w->layers = calloc(model->n_layers, sizeof *w->layers);
+    w->matrices = calloc((size_t)model->n_layers * MATRICES_PER_LAYER + 1, sizeof *w->matrices);
+    if (!w->layers || !w->matrices) {
+        error_set(err, status, "weights: out of memory");
+        goto fail;
+    }
+    for (uint32_t i = 0; i < model->n_layers; i++) {
+        status = add_layer(w, i, err);
+        if (status)
+            goto fail;
+    }
+    status = check_shape(&model->token_embedding, model->n_vocab, model->d_model, err);
+    if (!status)
+        status = add_matrix(w, &w->output, &model->output, model->n_vocab, model->d_model, err);
+    if (!status)
+        status = take_vectors(w, err);
+    if (!status)
+        status = place_panels(w, err);
+    if (status)
+        goto fail;
+    *out = w;
+    return 0;
+fail:
+    weights_destroy(w);
+    return status;
+}
+
+void weights_destroy(struct weights *weights)
+{
+    if (!weights)
+        return;
+    memory_unmap(weights->panel_memory, weights->panel_bytes);
+    free(weights->vector_memory);
+    free(weights->matrices);
+    free(weights->layers);
+    free(weights);
+}
+
+/* ---- filling ---- */
+
+static uint32_t most_inputs(const struct weights *w)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < w->n_matrices; i++)
+        most = w->matrices[i]->n_inputs > most ? w->matrices[i]->n_inputs : most;
+    return most;
+}
+
+size_t weights_fill_scratch(const struct weights *weights)
+{
+    /* One row of floats, and a panel's rows of 16-bit values before they are interleaved. */
+    return most_inputs(weights) * (1 + (size_t)CPU_MAX_PANEL_WIDTH / 2);
+}
+
+static bool finite_halves(const uint16_t *halves, size_t n)
+{
+    uint32_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        found |= (halves[i] & 0x7c00u) == 0x7c00u;
+    return !found;
+}
+
+static void fill_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, float *scratch)
+{
+    const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs;
+    uint16_t *out = matrix->panels + (size_t)panel * n_inputs * width;
+    uint16_t *rows = (uint16_t *)(scratch + n_inputs);
+    uint32_t first = panel * width;
+    uint32_t n_rows = matrix->n_outputs - first < width ? matrix->n_outputs - first : width;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint16_t *row = rows + (size_t)r * n_inputs;
+        w->model->dequantize(&matrix->source, first + r, 1, scratch);
+        if (matrix->type == WEIGHT_BF16) {
+            for (uint32_t i = 0; i < n_inputs; i++)
+                row[i] = bfloat_from_float(scratch[i]);
+            continue;
+        }
+        w->kernels->halves_from_floats(scratch, row, n_inputs);
+        if (!finite_halves(row, n_inputs))
+            atomic_fetch_add(&w->n_overflows, 1);
+    }
+    for (uint32_t i = 0; i < n_inputs; i++)
+        for (uint32_t r = 0; r < n_rows; r++)
+            out[(size_t)i * width + r] = rows[(size_t)r * n_inputs + i];
+    atomic_fetch_add_explicit(&w->filled_bytes, (uint64_t)n_inputs * width * sizeof(uint16_t), memory_order_relaxed);
+}
+
+void weights_fill(struct weights *weights, uint32_t chunk, float *scratch)
+{
+    uint64_t first = (uint64_t)chunk * weights->panels_per_chunk;
+    uint64_t last = first + weights->panels_per_chunk;
+    uint64_t base = 0; /* number of matrix i's panel 0 */
+    hs_assert(chunk < weights->n_chunks);
+    for (uint32_t i = 0; i < weights->n_matrices && base < last; i++) {
+        const struct packed_matrix *matrix = weights->matrices[i];
+        uint64_t from = first > base ? first : base;
+        uint64_t to = last < base + matrix->n_panels ? last : base + matrix->n_panels;
+        for (uint64_t panel = from; panel < to; panel++)
+            fill_panel(weights, matrix, (uint32_t)(panel - base), scratch);
+        base += matrix->n_panels;
+    }
+}
+
+int weights_check(const struct weights *weights, struct error *err)
+{
+    uint32_t n = atomic_load(&weights->n_overflows);
+    if (n > 0)
+        return error_set(err, HS_ERR_RANGE, "%u rows of weights hold values that FP16 cannot (beyond 65,504): use a BF16 file", n);
+    return 0;
+}

@@ -1,0 +1,68 @@
+/*
+ * A model's weights as the kernels want them: matrices in 16 bits, packed in panels (kernels.h); vectors in float.
+ *
+ * A matrix stored as BF16 stays BF16; every other format is dequantised and rounded to FP16. A value beyond FP16's range
+ * ends the loading.
+ *
+ * Filling is cut into chunks that any threads may run; weights_create only lays out memory. Threading: chunks touch
+ * disjoint memory; after the last the weights are immutable.
+ */
+#ifndef HEARSAY_CPU_WEIGHTS_H
+#define HEARSAY_CPU_WEIGHTS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/cpu/kernels.h"
+#include "core/port/model.h"
+
+struct packed_matrix {
+    uint16_t *panels; /* [n_panels][n_inputs][panel_width], outputs beyond n_outputs zero */
+    const float *bias;      /* [n_outputs] or NULL */
+    enum weight_type type;
+    uint32_t n_inputs;
+    uint32_t n_outputs;
+    uint32_t n_panels;
+    struct tensor_view source;
+};
+
+struct layer_weights {
+    struct packed_matrix q, k, v, o, gate, up, down;
+    const float *attn_norm;      /* [d_model] */
+    const float *q_norm, *k_norm; /* [d_head] or NULL */
+    const float *ffn_norm;       /* [d_model] */
+};
+
+struct weights {
+    const struct model_desc *model;
+    const struct cpu_kernels *kernels;
+    struct layer_weights *layers; /* [n_layers] */
+    const float *output_norm;
+    struct packed_matrix output;
+
+    struct packed_matrix **matrices; /* all of them, for filling */
+    uint32_t n_matrices;
+    uint64_t n_panels;         /* of all matrices */
+    uint32_t panels_per_chunk; /* of filling */
+    uint32_t n_chunks;
+    _Atomic uint32_t n_overflows; /* rows with values beyond FP16 */
+    _Atomic uint64_t filled_bytes;
+    uint16_t *panel_memory;
+    size_t panel_bytes;
+    float *vector_memory;
+};
+
+/* 0, or HS_ERR_UNSUPPORTED for shapes that do not fit together, HS_ERR_NO_MEMORY. */
+int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, struct weights **out, struct error *err);
+void weights_destroy(struct weights *weights);
+
+/* Floats of scratch that weights_fill needs. */
+size_t weights_fill_scratch(const struct weights *weights);
+/* Fills chunk 0 .. n_chunks-1. */
+void weights_fill(struct weights *weights, uint32_t chunk, float *scratch);
+/* After all chunks: 0 or HS_ERR_RANGE. */
+int weights_check(const struct weights *weights, struct error *err);
+
+#endif

@@ -1,0 +1,199 @@
+#include "core/cpu/worker_pool.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/panic.h"
+
+enum { SPIN_ROUNDS = 400 }; /* of a pause instruction each: some 5 to 10 microseconds */
+
+struct worker {
+    struct worker_pool *pool;
+    pthread_t thread;
+    uint32_t index;
+};
+
+struct worker_pool {
+    /* The words that all workers touch stand on lines of their own. */
+    _Alignas(64) _Atomic uint64_t ticket;   /* sequence:32 | chunks:16 | next:16 */
+    _Alignas(64) _Atomic uint32_t finished; /* chunks of the stage that have run */
+    _Alignas(64) _Atomic uint32_t signal;   /* futex: bumped after every store of ticket, and to stop */
+    _Atomic uint32_t sleepers;
+    _Atomic bool stop;
+    struct worker_job job; /* written before the ticket that publishes its first stage */
+    struct worker *workers;
+    uint32_t n_workers;
+};
+
+static uint32_t ticket_chunks(uint64_t ticket)
+{
+    return (uint32_t)(ticket >> 16) & 0xffffu;
+}
+
+static uint32_t ticket_next(uint64_t ticket)
+{
+    return (uint32_t)ticket & 0xffffu;
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+static void wake_sleepers(struct worker_pool *pool, uint32_t at_most)
+{
+    /* The bump pairs with the sleeper's look at the ticket: whoever missed the new ticket finds the signal changed. */
+    atomic_fetch_add(&pool->signal, 1);
+    uint32_t sleepers = atomic_load(&pool->sleepers);
+    if (sleepers > 0 && at_most > 0)
+        syscall(SYS_futex, &pool->signal, FUTEX_WAKE_PRIVATE, at_most, NULL, NULL, 0);
+}
+
+/* Makes a stage of n_chunks visible; spare: workers wanted besides the caller. */
+static void publish(struct worker_pool *pool, uint32_t n_chunks, uint32_t spare)
+{
+    uint64_t sequence = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 32) + 1;
+    hs_assert(n_chunks <= WORKER_MAX_CHUNKS);
+    atomic_store_explicit(&pool->finished, 0, memory_order_relaxed);
+    atomic_store(&pool->ticket, sequence << 32 | (uint64_t)n_chunks << 16);
+    wake_sleepers(pool, spare);
+}
+
+static void finish_stage(struct worker_pool *pool, uint32_t worker)
+{
+    struct worker_job job = pool->job;
+    uint32_t n_chunks = job.advance(job.arg, worker);
+    publish(pool, n_chunks, n_chunks > 0 ? n_chunks - 1 : 0);
+    if (n_chunks == 0)
+        job.done(job.arg);
+}
+
+/* Takes and runs one chunk; false if there is none to take. */
+static bool work(struct worker_pool *pool, uint32_t worker)
+{
+    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    do {
+        if (ticket_next(ticket) >= ticket_chunks(ticket))
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket + 1, memory_order_acq_rel, memory_order_acquire));
+    /* The stage cannot end, nor job change, before this chunk is counted. */
+    pool->job.run(pool->job.arg, worker, ticket_next(ticket));
+    if (atomic_fetch_add_explicit(&pool->finished, 1, memory_order_acq_rel) + 1 == ticket_chunks(ticket))
+        finish_stage(pool, worker);
+    return true;
+}
+
+static bool work_waits(struct worker_pool *pool)
+{
+    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_relaxed);
+    return ticket_next(ticket) < ticket_chunks(ticket) || atomic_load_explicit(&pool->stop, memory_order_relaxed);
+}
+
+static void wait_for_work(struct worker_pool *pool)
+{
+    for (int i = 0; i < SPIN_ROUNDS; i++) {
+        if (work_waits(pool))
+            return;
+        pause_briefly();
+    }
+    atomic_fetch_add(&pool->sleepers, 1);
+    uint32_t signal = atomic_load(&pool->signal);
+    if (!work_waits(pool))
+        syscall(SYS_futex, &pool->signal, FUTEX_WAIT_PRIVATE, signal, NULL, NULL, 0);
+    atomic_fetch_sub(&pool->sleepers, 1);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *worker = arg;
+    struct worker_pool *pool = worker->pool;
+    for (;;) {
+        if (work(pool, worker->index))
+            continue;
+        if (atomic_load_explicit(&pool->stop, memory_order_acquire))
+            return NULL;
+        wait_for_work(pool);
+    }
+}
+
+static int start_worker(struct worker_pool *pool, uint32_t index, const uint32_t *cpus, uint32_t n_cpus, struct error *err)
+{
+    struct worker *worker = &pool->workers[index];
+    pthread_attr_t attributes;
+    int status = pthread_attr_init(&attributes);
+    if (status)
+        return error_set(err, HS_ERR_NO_MEMORY, "worker thread: %s", strerror(status));
+    if (n_cpus > 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        if (cpus[index % n_cpus] < CPU_SETSIZE)
+            CPU_SET(cpus[index % n_cpus], &set);
+        pthread_attr_setaffinity_np(&attributes, sizeof set, &set);
+    }
+    *worker = (struct worker){.pool = pool, .index = index};
+    status = pthread_create(&worker->thread, &attributes, worker_main, worker);
+    pthread_attr_destroy(&attributes);
+    if (status == EINVAL && n_cpus > 0)
+        return error_set(err, HS_ERR_INVALID, "CPU %u is not available to this process: choose others for the workers",
+                         cpus[index % n_cpus]);
+    if (status)
+        return error_set(err, HS_ERR_IO, "cannot start worker thread %u: %s", index, strerror(status));
+    pthread_setname_np(worker->thread, "hearsay-compute");
+    pool->n_workers++;
+    return 0;
+}
+
+int worker_pool_create(uint32_t n_threads, const uint32_t *cpus, uint32_t n_cpus, struct worker_pool **out, struct error *err)
+{
+    struct worker_pool *pool = aligned_alloc(64, sizeof *pool);
+    int status = HS_ERR_NO_MEMORY;
+    if (!pool)
+        return error_set(err, status, "worker pool: out of memory");
+    memset(pool, 0, sizeof *pool);
+    pool->workers = calloc(n_threads, sizeof *pool->workers);
+    if (!pool->workers) {
+        error_set(err, status, "worker pool: out of memory");
+        goto fail;
+    }
+    for (uint32_t i = 0; i < n_threads; i++) {
+        status = start_worker(pool, i, cpus, n_cpus, err);
+        if (status)
+            goto fail;
+    }
+    *out = pool;
+    return 0;
+fail:
+    worker_pool_destroy(pool);
+    return status;
+}
+
+void worker_pool_destroy(struct worker_pool *pool)
+{
+    if (!pool)
+        return;
+    atomic_store_explicit(&pool->stop, true, memory_order_release);
+    wake_sleepers(pool, INT32_MAX);
+    for (uint32_t i = 0; i < pool->n_workers; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    free(pool->workers);
+    free(pool);
+}
+
+void worker_pool_start(struct worker_pool *pool, const struct worker_job *job, uint32_t n_chunks)
+{
+    hs_assert(n_chunks > 0);
+    pool->job = *job;
+    publish(pool, n_chunks, n_chunks);
+}
