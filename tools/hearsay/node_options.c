@@ -181,11 +181,11 @@ static int set_kv_memory(void *config, const char *text, struct error *err)
 static int set_page_tokens(void *config, const char *text, struct error *err)
 {
     uint32_t value;
-    int rc = set_u32(&value, text, 8, 256, err);
+    int rc = set_u32(&value, text, 16, 256, err);
     if (rc)
         return rc;
-    if (value % 8)
-        return error_set(err, HS_ERR_PARSE, "%u is not a multiple of 8", value);
+    if (value % 16)
+        return error_set(err, HS_ERR_PARSE, "%u is not a multiple of 16", value);
     OPTIONS(config)->page_tokens = value;
     return 0;
 }

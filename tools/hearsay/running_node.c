@@ -1,8 +1,11 @@
 #include "tools/hearsay/running_node.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/log.h"
@@ -35,6 +38,23 @@ struct running_node {
     char name[CLUSTER_NAME_BYTES];
     char http_address[TRANSPORT_ADDRESS_TEXT];
 };
+
+/* HOST:PORT, by the HTTP port, or the fabric's where the kernel chooses the HTTP port. */
+static void choose_name(struct running_node *r)
+{
+    char host[48] = "node";
+    if (r->options.name) {
+        snprintf(r->name, sizeof r->name, "%s", r->options.name);
+        return;
+    }
+    gethostname(host, sizeof host - 1);
+    struct transport_info info;
+    r->transport->ops->info(r->transport, &info);
+    const char *port = strrchr(r->options.http, ':');
+    if (!port || strcmp(port, ":0") == 0)
+        port = strrchr(info.local, ':');
+    snprintf(r->name, sizeof r->name, "%s%.10s", host, port ? port : "");
+}
 
 /* Progress of a long load, for people who watch a terminal. */
 static void show_progress(void *arg, const char *what, double share)
@@ -70,6 +90,7 @@ static int open_backend(struct running_node *r, struct error *err)
         .n_pages = n_pages,
         .cpus = cpus->cpus,
         .n_cpus = cpus->n,
+        .env = &r->env,
         .progress = show_progress,
     };
     return cpu_backend_create(&config, &r->backend, err);
@@ -86,37 +107,50 @@ static int open_transport(struct running_node *r, struct error *err)
         config.group_key = r->group_key;
     }
     int rc = transport_sockets_create(&config, &r->env, &r->transport, err);
-    return rc ? error_wrap(err, rc, "--bind") : 0;
+    if (rc)
+        return error_wrap(err, rc, "--bind");
+    choose_name(r);
+    return 0;
+}
+
+static int64_t unix_time_s(void *arg)
+{
+    return (int64_t)time(NULL);
+}
+
+static void run_on(const struct cpu_list *list)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (uint32_t i = 0; i < list->n; i++)
+        CPU_SET(list->cpus[i], &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
 static int open_http(struct running_node *r, struct error *err)
 {
+    const struct node_options *o = &r->options;
     const struct http_config config = {
-        .address = r->options.http,
+        .address = o->http,
+        .node_name = r->name,
         .model = r->model,
+        .isolate_tenants = o->isolate_tenants,
         .inbox = r->inbox,
         .metrics = r->metrics,
-        .isolate_tenants = r->options.isolate_tenants,
-        .cpus = r->options.http_cpus.cpus,
-        .n_cpus = r->options.http_cpus.n,
+        .env = &r->env,
+        .unix_time_s = unix_time_s,
     };
+    cpu_set_t before;
+    pthread_getaffinity_np(pthread_self(), sizeof before, &before);
+    if (o->http_cpus.n)
+        run_on(&o->http_cpus); /* threads inherit the affinity of who creates them */
     int rc = http_server_create(&config, &r->http, err);
+    pthread_setaffinity_np(pthread_self(), sizeof before, &before);
     if (rc)
         return error_wrap(err, rc, "--http");
-    snprintf(r->http_address, sizeof r->http_address, "%s", http_server_address(r->http));
+    int host = (int)(strrchr(o->http, ':') - o->http);
+    snprintf(r->http_address, sizeof r->http_address, "%.*s:%u", host, o->http, http_server_port(r->http));
     return 0;
-}
-
-static void choose_name(struct running_node *r)
-{
-    char host[64] = "node";
-    if (r->options.name) {
-        snprintf(r->name, sizeof r->name, "%s", r->options.name);
-        return;
-    }
-    gethostname(host, sizeof host - 1);
-    const char *colon = strrchr(r->http_address, ':');
-    snprintf(r->name, sizeof r->name, "%.50s%s", host, colon ? colon : "");
 }
 
 static int join_one(void *node, const char *host)
@@ -183,10 +217,7 @@ static int open_parts(struct running_node *r, struct error *err)
     if (!r->inbox)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     rc = open_http(r, err);
-    if (rc)
-        return rc;
-    choose_name(r);
-    return open_node(r, err);
+    return rc ? rc : open_node(r, err);
 }
 
 static void announce(const struct running_node *r)
