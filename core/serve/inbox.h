@@ -1,8 +1,9 @@
 /*
  * The bounded ring between the HTTP threads and the node loop (the submitting side is in request.h).
  *
- * A cancel names the request by the number that node_inbox_submit gave it, never by dereferencing, so it is harmless when it
- * arrives after the final event. Threading: create and destroy while nobody else uses it; drain on the node's thread.
+ * A cancel takes no room in the ring, so it cannot fail: it raises a flag in the request, which its creator still owns, and one in the
+ * inbox; draining then looks through the requests that are still alive in the node. After the final event nobody looks any more.
+ * Threading: create and destroy while nobody else uses it; drain on the node's thread. destroy fails what was never drained.
  */
 #ifndef HEARSAY_SERVE_INBOX_H
 #define HEARSAY_SERVE_INBOX_H

@@ -54,9 +54,14 @@ bool node_was_busy(const struct node *node);
 /* Takes a request; its events follow. Never fails: a refusal is the final event. */
 void node_submit(struct node *node, struct request *request);
 void node_cancel(struct node *node, struct request *request);
+/* Cancels every request whose cancel_wanted is set. */
+void node_cancel_wanted(struct node *node);
+/* Weighted fair share of a tenant, 1 for all others. */
+void node_set_tenant_weight(struct node *node, const char *tenant, float weight);
 
 /* drain: finish what runs, refuse new work (503 at the edge), leave the group when empty. */
 void node_drain(struct node *node, bool on);
+bool node_draining(const struct node *node);
 bool node_drained(const struct node *node);
 /* Empties the prefix cache and starts a new epoch. */
 void node_flush(struct node *node);

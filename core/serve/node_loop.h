@@ -17,9 +17,9 @@ enum node_poll { NODE_POLL_ADAPTIVE, NODE_POLL_BUSY };
 struct node_loop;
 
 struct node_loop_config {
-    struct node *node;         /* borrowed, like the next three */
+    struct node *node;         /* borrowed, like the next four */
     struct node_inbox *inbox;
-    struct transport *transport;
+    struct transport *transport; /* NULL: a node alone */
     struct backend *backend;
     const struct env *env;
     enum node_poll poll;

@@ -5,7 +5,7 @@
  * REQUEST_FINISHED or REQUEST_FAILED event, after which the node never touches it again. An answer with n choices is n
  * requests that differ in sampling.choice.
  *
- * Ownership: the creator fills and frees it (request_destroy), not before the final event was delivered. The node reads
+ * Ownership: the creator fills and frees it, not before the final event was delivered. The node reads
  * it only. Events are values; the arrays in them are valid during the call.
  * Threading: on_event is called from the node loop, must not block and must not call the node; an HTTP edge copies the
  * event into its own bounded ring and wakes its thread. If it cannot take more (slow reader) it returns false once: the
@@ -14,6 +14,7 @@
 #ifndef HEARSAY_SERVE_REQUEST_H
 #define HEARSAY_SERVE_REQUEST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -59,6 +60,7 @@ struct request {
     uint64_t deadline_ns;   /* 0: none; in the node's env time */
     bool (*on_event)(void *user, struct request *request, const struct request_event *event);
     void *user;
+    atomic_bool cancel_wanted; /* set by node_inbox_cancel, false at first */
 };
 
 /*
@@ -68,11 +70,15 @@ struct node_inbox;
 
 /* Hands a request over. 0; HS_ERR_BUSY when the ring is full (429); HS_ERR_CLOSED when draining or stopping (503). */
 int node_inbox_submit(struct node_inbox *inbox, struct request *request);
-/* The client is gone or needs no more (stop string): the node ends the work, here or at the peer, and sends the final event. Never fails; idempotent. Harmless after the final event was delivered but not after request_destroy. */
+/* The client is gone or needs no more (stop string): the node ends the work, here or at the peer, and sends the final event. Never fails; idempotent. Harmless after the final event was delivered but not after the request was freed. */
 void node_inbox_cancel(struct node_inbox *inbox, struct request *request);
 
-/* What the edge may ask the node, answered on the node's thread: the callback receives JSON text valid during the call. */
-enum node_query { NODE_QUERY_CLUSTER, NODE_QUERY_TREE, NODE_QUERY_DRAIN, NODE_QUERY_UNDRAIN, NODE_QUERY_FLUSH };
+/*
+ * What the edge may ask the node, answered on the node's thread: the callback receives JSON text valid during the call and a status, 0 or
+ * HS_ERR_* (HEALTH: 0 when the node takes requests, HS_ERR_CLOSED when it drains). Returns 0, or HS_ERR_BUSY, HS_ERR_CLOSED,
+ * HS_ERR_NO_MEMORY and the callback is never called. A query still waiting when the inbox goes is answered with HS_ERR_CLOSED.
+ */
+enum node_query { NODE_QUERY_CLUSTER, NODE_QUERY_TREE, NODE_QUERY_DRAIN, NODE_QUERY_UNDRAIN, NODE_QUERY_FLUSH, NODE_QUERY_HEALTH };
 int node_inbox_query(struct node_inbox *inbox, enum node_query query, void (*answer)(void *user, int status, const char *json), void *user);
 
 #endif

@@ -1,0 +1,110 @@
+#include "core/serve/scheduler_roofline.h"
+
+#include <string.h>
+
+static const double FORGET = 0.99;       /* of the fit: about the last hundred steps count */
+static const double WORTH_DOUBLING = 0.95; /* a row must cost less than this much of before for twice as many to be worth it */
+enum { SAMPLES_NEEDED = 3, FIRST_BUDGET = 64 };
+
+void roofline_init(struct roofline *roofline, uint32_t max_rows, uint32_t fixed_budget)
+{
+    memset(roofline, 0, sizeof *roofline);
+    roofline->max_rows = max_rows;
+    roofline->fixed_budget = fixed_budget;
+    roofline->budget = FIRST_BUDGET < max_rows ? FIRST_BUDGET : max_rows;
+    for (int i = 0; i < 3; i++)
+        roofline->covariance[i][i] = 1e6;
+}
+
+static uint32_t class_of(uint32_t rows)
+{
+    uint32_t c = 31 - (uint32_t)__builtin_clz(rows | 1);
+    return c < ROOFLINE_CLASSES ? c : ROOFLINE_CLASSES - 1;
+}
+
+static void fit(struct roofline *roofline, double rows, double context, double duration_us)
+{
+    const double x[3] = {1, rows, context / 1024};
+    double px[3], denominator = FORGET, error = duration_us;
+    for (int i = 0; i < 3; i++) {
+        px[i] = 0;
+        for (int j = 0; j < 3; j++)
+            px[i] += roofline->covariance[i][j] * x[j];
+        denominator += x[i] * px[i];
+        error -= roofline->weight[i] * x[i];
+    }
+    for (int i = 0; i < 3; i++)
+        roofline->weight[i] += px[i] / denominator * error;
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++) {
+            double p = (roofline->covariance[i][j] - px[i] * px[j] / denominator) / FORGET;
+            /* Forgetting without news inflates the covariance; a bound keeps it finite. */
+            roofline->covariance[i][j] = p > 1e9 ? 1e9 : p < -1e9 ? -1e9 : p;
+        }
+}
+
+/* The budget moves by one class at a time, so one odd measurement costs little. */
+static void move_budget(struct roofline *roofline)
+{
+    uint32_t c = class_of(roofline->budget);
+    if (c == 0 || roofline->samples[c] < SAMPLES_NEEDED)
+        return;
+    double here = roofline->row_ns[c];
+    if (roofline->samples[c - 1] >= SAMPLES_NEEDED && here > WORTH_DOUBLING * roofline->row_ns[c - 1]) {
+        if (roofline->budget / 2 >= ROOFLINE_MIN_BUDGET)
+            roofline->budget /= 2;
+        return;
+    }
+    if (c + 1 >= ROOFLINE_CLASSES || roofline->budget * 2 > roofline->max_rows)
+        return;
+    if (roofline->samples[c + 1] < SAMPLES_NEEDED || roofline->row_ns[c + 1] < WORTH_DOUBLING * here)
+        roofline->budget *= 2;
+}
+
+void roofline_observe(struct roofline *roofline, const struct roofline_sample *sample)
+{
+    uint32_t rows = sample->prefill_rows + sample->decode_rows;
+    if (!rows || !sample->duration_ns)
+        return;
+    double duration = (double)sample->duration_ns;
+    uint32_t c = class_of(rows);
+    double share = roofline->samples[c] < 8 ? 1.0 / (roofline->samples[c] + 1) : 0.125;
+    fit(roofline, rows, (double)sample->context, duration / 1e3);
+    /* Long contexts make rows dearer whatever their number: that part is taken out before classes are compared. */
+    double attention = roofline->weight[2] > 0 ? roofline->weight[2] * 1e3 * (double)sample->context / 1024 : 0;
+    double net = attention < duration / 2 ? duration - attention : duration / 2;
+    roofline->row_ns[c] += share * (net / rows - roofline->row_ns[c]);
+    roofline->samples[c]++;
+    roofline->steps++;
+    if (sample->prefill_rows) {
+        roofline->prefill_rows = 0.95 * roofline->prefill_rows + rows;
+        roofline->prefill_ns = 0.95 * roofline->prefill_ns + duration;
+        move_budget(roofline);
+    } else {
+        roofline->decode_ns += (roofline->decode_ns > 0 ? 0.1 : 1) * (duration - roofline->decode_ns);
+    }
+}
+
+uint32_t roofline_budget(const struct roofline *roofline)
+{
+    uint32_t budget = roofline->fixed_budget ? roofline->fixed_budget : roofline->budget;
+    return budget < roofline->max_rows ? budget : roofline->max_rows;
+}
+
+uint64_t roofline_predict_ns(const struct roofline *roofline, uint32_t rows, uint64_t context)
+{
+    if (!roofline->steps)
+        return 0;
+    double us = roofline->weight[0] + roofline->weight[1] * rows + roofline->weight[2] * (double)context / 1024;
+    return us > 1 ? (uint64_t)(us * 1e3) : 1000;
+}
+
+float roofline_prefill_tokens_per_s(const struct roofline *roofline)
+{
+    return roofline->prefill_ns > 0 ? (float)(roofline->prefill_rows * 1e9 / roofline->prefill_ns) : 0;
+}
+
+float roofline_decode_step_s(const struct roofline *roofline)
+{
+    return (float)(roofline->decode_ns / 1e9);
+}
