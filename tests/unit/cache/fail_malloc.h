@@ -2,8 +2,8 @@
  * Makes an allocation fail: programs that link fail_malloc.c with -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc (see this
  * folder's CMakeLists.txt) count down to it.
  */
-#ifndef TESTS_UNIT_CACHE_FAIL_MALLOC_H
-#define TESTS_UNIT_CACHE_FAIL_MALLOC_H
+#ifndef HEARSAY_TESTS_UNIT_CACHE_FAIL_MALLOC_H
+#define HEARSAY_TESTS_UNIT_CACHE_FAIL_MALLOC_H
 
 #include <stdbool.h>
 #include <stdint.h>

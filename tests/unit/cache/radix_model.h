@@ -2,8 +2,8 @@
  * A naive radix tree to compare the real one with: a flat list of cached blocks, each with its whole path of tokens. Everything is
  * found by looking at every entry. It also plays the listener: what the tree reports must be what the model expects.
  */
-#ifndef TESTS_UNIT_CACHE_RADIX_MODEL_H
-#define TESTS_UNIT_CACHE_RADIX_MODEL_H
+#ifndef HEARSAY_TESTS_UNIT_CACHE_RADIX_MODEL_H
+#define HEARSAY_TESTS_UNIT_CACHE_RADIX_MODEL_H
 
 #include "core/cache/block_set.h"
 #include "core/cache/radix_tree.h"
