@@ -148,6 +148,7 @@ struct session {
     struct message_buffer *assembly;
     uint32_t assembly_len, assembly_filled;
     uint64_t heard_ns;
+    bool heard; /* at all, under these keys */
     bool ack_pending, ack_now;
     uint32_t ack_packets;
     uint64_t ack_due_ns, largest_counter, largest_counter_ns;

@@ -237,9 +237,14 @@ void reliable_half_open_forget(struct session *session)
     }
 }
 
-/* Both sides began at once: the greater boot id's attempt is the one that counts. True: theirs is to be ignored. */
+/*
+ * Both sides began at once: the greater boot id's attempt is the one that counts. True: theirs is to be ignored. An attempt
+ * that crossed the answer to ours is ignored, too; were it more than that, our session would soon die unacknowledged.
+ */
 static bool ours_counts(struct reliable *self, struct peer *peer, const struct hello *hello)
 {
+    if (peer != NULL && peer->up != NULL)
+        return peer->up->boot_id == hello->boot_id && !peer->up->heard;
     if (peer == NULL || peer->outgoing == NULL)
         return false;
     struct handshake *ours = peer->outgoing->handshake;
@@ -384,6 +389,20 @@ static void outgoing_timer(struct reliable *self, struct peer *peer)
     repeat_init(session);
 }
 
+static void begin_when_due(struct reliable *self, struct peer *peer)
+{
+    uint64_t due = peer->next_attempt_ns;
+    struct session *half_open = half_open_from(self, &peer->address);
+    if (half_open != NULL) { /* they have begun: a second attempt would only cross theirs */
+        uint64_t patience = half_open->handshake->started_ns + self->tuning.connect_retry_max_ns;
+        due = patience > due ? patience : due;
+    }
+    if (self->now_ns >= due)
+        reliable_connect(self, peer);
+    else
+        reliable_timer_at(self, due);
+}
+
 void reliable_handshake_timers(struct reliable *self)
 {
     for (uint32_t i = 0; i < self->n_half_open;) {
@@ -399,12 +418,8 @@ void reliable_handshake_timers(struct reliable *self)
     }
     for (uint32_t i = 0; i < self->n_peers; i++) {
         struct peer *peer = self->peers[i];
-        if (peer->up == NULL && peer->outgoing == NULL && peer->wanted) {
-            if (self->now_ns >= peer->next_attempt_ns)
-                reliable_connect(self, peer);
-            else
-                reliable_timer_at(self, peer->next_attempt_ns);
-        }
+        if (peer->up == NULL && peer->outgoing == NULL && peer->wanted)
+            begin_when_due(self, peer);
         if (peer->outgoing != NULL)
             outgoing_timer(self, peer);
     }

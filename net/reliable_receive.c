@@ -219,6 +219,7 @@ void reliable_on_packet(struct reliable *self, const struct carrier_datagram *da
         self->stats.rejected++;
     } else if (session->state != SESSION_HALF_OPEN || reliable_confirm_half_open(session)) {
         session->heard_ns = self->now_ns;
+        session->heard = true;
         struct reader frames;
         reader_init(&frames, buffer->data, sealed_len - SEAL_TAG_BYTES);
         status = read_frames(session, &frames, counter, buffer);

@@ -1,0 +1,291 @@
+#include "tests/conform/fabric.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "core/base/error.h"
+#include "net/net.h"
+#include "net/sim_carrier.h"
+
+const char *const fabric_names[FABRICS] = {"inproc", "sockets", "simulated, clean", "simulated, 5 % loss, duplication and reordering"};
+
+#define MS UINT64_C(1000000)
+
+struct world {
+    enum fabric fabric;
+    struct inproc_hub *hub;
+    struct sim_net *net;
+    struct env env[WORLD_NODES];
+    uint64_t now_ns; /* of inproc and simulated worlds */
+    struct node nodes[WORLD_NODES];
+};
+
+static const uint8_t right_key[NET_GROUP_KEY_BYTES] = "the group key of all these tests";
+static const uint8_t other_key[NET_GROUP_KEY_BYTES] = "the group key of somebody else..";
+
+/* ---- time and randomness ---- */
+
+static uint64_t real_now(void *self)
+{
+    (void)self;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t real_random(void *self)
+{
+    (void)self;
+    uint64_t value;
+    assert_int_equal(getrandom(&value, sizeof value, 0), sizeof value);
+    return value;
+}
+
+static uint64_t world_now(const struct world *world)
+{
+    return world->fabric == FABRIC_SOCKETS ? real_now(NULL) : world->now_ns;
+}
+
+/* ---- making ---- */
+
+struct world *world_create(enum fabric fabric, uint64_t seed)
+{
+    struct world *world = calloc(1, sizeof *world);
+    assert_non_null(world);
+    world->fabric = fabric;
+    world->now_ns = 1000 * MS;
+    struct sim_net_config config = {.seed = seed, .link = {.delay_ns = 200000, .jitter_ns = 50000}};
+    if (fabric == FABRIC_SIM_LOSSY) {
+        config.link.loss = config.link.duplicate = config.link.reorder = 0.05;
+        config.link.reorder_ns = 2 * MS;
+    }
+    if (fabric == FABRIC_INPROC) {
+        world->hub = inproc_hub_create();
+        assert_non_null(world->hub);
+    } else if (fabric != FABRIC_SOCKETS) {
+        world->net = sim_net_create(&config);
+        assert_non_null(world->net);
+        sim_net_advance(world->net, world->now_ns);
+    }
+    for (uint32_t i = 0; i < WORLD_NODES; i++) {
+        world->env[i] = (struct env){.now_ns = real_now, .random_u64 = real_random};
+        if (world->net != NULL)
+            assert_int_equal(sim_net_env(world->net, i, &world->env[i]), 0);
+        snprintf(world->nodes[i].address, sizeof world->nodes[i].address, fabric == FABRIC_SOCKETS ? "127.0.0.1:0" : "node%u:7070", i);
+    }
+    return world;
+}
+
+struct node *world_node(struct world *world, uint32_t i)
+{
+    return &world->nodes[i];
+}
+
+void world_start(struct world *world, uint32_t i, bool wrong_key)
+{
+    struct node *node = &world->nodes[i];
+    struct net_tuning tuning = {.peer_timeout_ns = 1000 * MS, .connect_retry_min_ns = 20 * MS, .connect_retry_max_ns = 200 * MS};
+    const uint8_t *key = wrong_key ? other_key : right_key;
+    struct error err = {0};
+    struct carrier *carrier;
+    int status;
+    if (world->fabric == FABRIC_INPROC) {
+        status = transport_inproc_create(world->hub, node->address, &world->env[i], &node->transport, &err);
+    } else if (world->fabric == FABRIC_SOCKETS) {
+        struct transport_sockets_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
+        status = transport_sockets_create(&config, &world->env[i], &node->transport, &err);
+    } else {
+        sim_net_set_cut(world->net, node->address, NULL, false);
+        status = sim_carrier_create(world->net, node->address, &carrier, &err);
+        if (status == 0)
+            status = transport_reliable_create(carrier, "simulated", key, &tuning, &world->env[i], &node->transport, &err);
+    }
+    if (status != 0)
+        fail_msg("node %u: %s", i, err.text);
+    struct transport_info info;
+    node->transport->ops->info(node->transport, &info);
+    memcpy(node->address, info.local, sizeof node->address); /* the port that was free */
+    node->messages_tail = &node->messages;
+}
+
+void world_stop(struct world *world, uint32_t i)
+{
+    struct node *node = &world->nodes[i];
+    if (world->net != NULL)
+        sim_net_set_cut(world->net, node->address, NULL, true);
+    node->transport->ops->destroy(node->transport);
+    struct message *message;
+    while ((message = world_take(world, i)) != NULL)
+        free(message);
+    struct node fresh = {0};
+    memcpy(fresh.address, node->address, sizeof fresh.address);
+    *node = fresh;
+}
+
+void world_destroy(struct world *world)
+{
+    for (uint32_t i = 0; i < WORLD_NODES; i++)
+        if (world->nodes[i].transport != NULL)
+            world_stop(world, i);
+    sim_net_destroy(world->net);
+    inproc_hub_destroy(world->hub);
+    free(world);
+}
+
+/* ---- running ---- */
+
+static void keep_message(struct node *node, const struct transport_event *event)
+{
+    struct message *message = malloc(sizeof *message + event->len);
+    assert_non_null(message);
+    *message = (struct message){.peer = event->peer, .len = event->len};
+    if (event->len)
+        memcpy(message->data, event->data, event->len);
+    *node->messages_tail = message;
+    node->messages_tail = &message->next;
+    node->n_messages++;
+}
+
+static void on_event(struct node *node, const struct transport_event *event)
+{
+    assert_true(event->peer < WORLD_PEERS);
+    switch (event->kind) {
+    case TRANSPORT_PEER_UP:
+        assert_false(node->up[event->peer]);
+        node->up[event->peer] = true;
+        node->ups[event->peer]++;
+        node->n_up++;
+        node->peer_boot_id[event->peer] = event->boot_id;
+        break;
+    case TRANSPORT_PEER_DOWN:
+        assert_true(node->up[event->peer]);
+        assert_int_not_equal(event->status, 0);
+        node->up[event->peer] = false;
+        node->downs[event->peer]++;
+        node->n_up--;
+        node->down_status[event->peer] = event->status;
+        break;
+    case TRANSPORT_MESSAGE:
+        assert_true(node->up[event->peer]);
+        keep_message(node, event);
+        break;
+    case TRANSPORT_READ_DONE:
+        node->reads_done++;
+        node->read_status = event->status;
+        node->read_cookie = event->cookie;
+        break;
+    }
+}
+
+/* Waits for a datagram or the next deadline, at most 5 ms. */
+static void wait_real(struct world *world, uint64_t deadline)
+{
+    struct pollfd fds[WORLD_NODES];
+    nfds_t n = 0;
+    for (uint32_t i = 0; i < WORLD_NODES; i++)
+        if (world->nodes[i].transport != NULL)
+            fds[n++] = (struct pollfd){.fd = world->nodes[i].transport->ops->wait_fd(world->nodes[i].transport), .events = POLLIN};
+    uint64_t now = real_now(NULL), limit = now + 5 * MS;
+    deadline = deadline < limit ? deadline : limit;
+    struct timespec timeout = {.tv_nsec = deadline > now ? (long)(deadline - now) : 0};
+    ppoll(fds, n, &timeout, NULL);
+}
+
+void world_step(struct world *world)
+{
+    uint64_t now = world_now(world), deadline = UINT64_MAX;
+    for (uint32_t i = 0; i < WORLD_NODES; i++) {
+        struct node *node = &world->nodes[i];
+        if (node->transport == NULL)
+            continue;
+        struct transport_event events[16];
+        int n = node->transport->ops->poll(node->transport, now, events, 16);
+        assert_in_range(n, 0, 16);
+        for (int e = 0; e < n; e++)
+            on_event(node, &events[e]);
+        uint64_t own = node->transport->ops->next_deadline_ns(node->transport);
+        deadline = own < deadline ? own : deadline;
+    }
+    if (world->fabric == FABRIC_SOCKETS) {
+        wait_real(world, deadline);
+        return;
+    }
+    uint64_t wire = world->net ? sim_net_next_event_ns(world->net) : UINT64_MAX;
+    deadline = wire < deadline ? wire : deadline;
+    uint64_t limit = world->now_ns + 5 * MS;
+    deadline = deadline < limit ? deadline : limit;
+    world->now_ns = deadline > world->now_ns ? deadline : world->now_ns + 1000; /* work that is due takes time, too */
+    if (world->net != NULL)
+        sim_net_advance(world->net, world->now_ns);
+}
+
+void world_run_ms(struct world *world, uint64_t ms)
+{
+    for (uint64_t end = world_now(world) + ms * MS; world_now(world) < end;)
+        world_step(world);
+}
+
+bool world_run_until(struct world *world, bool (*condition)(struct world *world, void *arg), void *arg, uint64_t timeout_ms)
+{
+    uint64_t end = world_now(world) + timeout_ms * MS;
+    while (!condition(world, arg)) {
+        if (world_now(world) >= end)
+            return false;
+        world_step(world);
+    }
+    return true;
+}
+
+uint32_t world_resolve(struct world *world, uint32_t a, uint32_t b)
+{
+    struct transport *transport = world->nodes[a].transport;
+    uint32_t peer;
+    assert_int_equal(transport->ops->resolve(transport, world->nodes[b].address, &peer), 0);
+    assert_true(peer < WORLD_PEERS);
+    return peer;
+}
+
+static bool both_up(struct world *world, void *arg)
+{
+    (void)arg;
+    return world->nodes[0].n_up == 1 && world->nodes[1].n_up == 1;
+}
+
+void world_pair(struct world *world, uint32_t *a_to_b, uint32_t *b_to_a)
+{
+    world_start(world, 0, false);
+    world_start(world, 1, false);
+    *a_to_b = world_resolve(world, 0, 1);
+    assert_true(world_run_until(world, both_up, NULL, 10000));
+    *b_to_a = 0; /* the first peer that b ever saw */
+}
+
+void world_send(struct world *world, uint32_t from, uint32_t peer, const void *data, size_t len)
+{
+    struct transport *transport = world->nodes[from].transport;
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+    int status;
+    while ((status = transport->ops->send(transport, peer, &iov, 1, 0)) == HS_ERR_BUSY)
+        world_step(world);
+    assert_int_equal(status, 0);
+}
+
+struct message *world_take(struct world *world, uint32_t i)
+{
+    struct node *node = &world->nodes[i];
+    struct message *message = node->messages;
+    if (message == NULL)
+        return NULL;
+    node->messages = message->next;
+    if (node->messages == NULL)
+        node->messages_tail = &node->messages;
+    return message;
+}
