@@ -1,0 +1,147 @@
+#include "core/serve/http/exchange.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/panic.h"
+#include "core/serve/http/answer.h"
+#include "core/serve/http/watcher.h"
+
+/* The client's x-request-id if it is fit for a header, else one of our own. */
+static void choose_request_id(struct exchange *ex)
+{
+    const char *given = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "x-request-id");
+    bool fit = given && *given && strlen(given) < sizeof ex->request_id;
+    for (const char *c = given; fit && *c; c++)
+        fit = isprint((unsigned char)*c);
+    if (fit)
+        snprintf(ex->request_id, sizeof ex->request_id, "%s", given);
+    else
+        snprintf(ex->request_id, sizeof ex->request_id, "req-%016llx",
+                 (unsigned long long)env_random_u64(ex->server->config.env));
+}
+
+struct exchange *exchange_create(struct http_server *server, struct MHD_Connection *connection, const char *path)
+{
+    struct exchange *ex = calloc(1, sizeof *ex);
+    if (!ex)
+        return NULL;
+    ex->path_copy = strdup(path);
+    if (!ex->path_copy) {
+        free(ex);
+        return NULL;
+    }
+    ex->path = ex->path_copy;
+    ex->server = server;
+    ex->connection = connection;
+    ex->id = atomic_fetch_add_explicit(&server->next_id, 1, memory_order_relaxed);
+    ex->arrived_ns = env_now_ns(server->config.env);
+    ex->refs = 1;
+    pthread_mutex_init(&ex->lock, NULL);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    ex->fd = info ? info->connect_fd : -1;
+    choose_request_id(ex);
+    atomic_fetch_add_explicit(&server->n_exchanges, 1, memory_order_relaxed);
+    return ex;
+}
+
+void exchange_ref(struct exchange *ex)
+{
+    atomic_fetch_add_explicit(&ex->refs, 1, memory_order_relaxed);
+}
+
+/* The release half of the decrement pairs with the acquire half of the last one: the last owner sees everybody's writes. */
+void exchange_unref(struct exchange *ex)
+{
+    if (atomic_fetch_sub_explicit(&ex->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    struct http_server *server = ex->server;
+    answer_destroy(ex->answer);
+    strbuf_fini(&ex->body);
+    strbuf_fini(&ex->stream);
+    strbuf_fini(&ex->query.json);
+    pthread_mutex_destroy(&ex->lock);
+    free(ex->path_copy);
+    free(ex);
+    uint64_t one = 1;
+    int freed_fd = server->freed_fd; /* the server may go as soon as the count is down */
+    if (write(freed_fd, &one, sizeof one) < 0) {
+        /* The counter is at its limit: whoever waits is awake. */
+    }
+    atomic_fetch_sub_explicit(&server->n_exchanges, 1, memory_order_release);
+}
+
+void exchange_wake_locked(struct exchange *ex)
+{
+    ex->news = true;
+    if (!ex->suspended)
+        return;
+    ex->suspended = false;
+    MHD_resume_connection(ex->connection);
+}
+
+bool exchange_sleep(struct exchange *ex)
+{
+    pthread_mutex_lock(&ex->lock);
+    bool sleep = !ex->news;
+    ex->news = false;
+    if (sleep) {
+        ex->suspended = true;
+        MHD_suspend_connection(ex->connection);
+    }
+    pthread_mutex_unlock(&ex->lock);
+    return sleep;
+}
+
+bool exchange_is_gone(struct exchange *ex)
+{
+    pthread_mutex_lock(&ex->lock);
+    bool gone = ex->gone;
+    pthread_mutex_unlock(&ex->lock);
+    return gone;
+}
+
+void exchange_abort(void *item)
+{
+    struct exchange *ex = item;
+    pthread_mutex_lock(&ex->lock);
+    ex->gone = true;
+    exchange_wake_locked(ex);
+    pthread_mutex_unlock(&ex->lock);
+    answer_cancel(ex->answer);
+}
+
+void exchange_tick(void *item)
+{
+    struct exchange *ex = item;
+    uint64_t now = env_now_ns(ex->server->config.env);
+    pthread_mutex_lock(&ex->lock);
+    if (ex->query.pending && !ex->query.expired && now >= ex->query.deadline_ns) {
+        ex->query.expired = true;
+        exchange_wake_locked(ex);
+    }
+    pthread_mutex_unlock(&ex->lock);
+}
+
+int exchange_watch(struct exchange *ex, bool has_deadline, struct api_error *error)
+{
+    if (watcher_add(ex->server->watcher, ex->fd, ex->id, ex, has_deadline))
+        return api_error_set(error, 503, NULL, NULL, "This node is out of memory or descriptors.");
+    ex->watched = true;
+    return 0;
+}
+
+void exchange_complete(struct exchange *ex)
+{
+    if (ex->watched)
+        watcher_remove(ex->server->watcher, ex->fd, ex->id);
+    pthread_mutex_lock(&ex->lock);
+    hs_assert(!ex->suspended);
+    ex->connection = NULL;
+    pthread_mutex_unlock(&ex->lock);
+    answer_cancel(ex->answer);
+    exchange_unref(ex);
+}

@@ -1,0 +1,54 @@
+/*
+ * The HTTP edge of a node: an OpenAI-style API over libmicrohttpd.
+ *
+ *     client -- MHD threads: parse, template, tokenize -- node_inbox_submit --> node loop
+ *     client <- MHD threads: detokenize, JSON, SSE <-- bounded ring per choice -- on_event
+ *
+ * A connection that waits for the node is suspended and resumed by the event. One thread more watches the connections'
+ * descriptors for clients that leave, whose work is then cancelled.
+ *
+ * Serves POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics, /cluster; and
+ * from loopback only GET /admin/tree and POST /admin/drain, /admin/undrain, /admin/flush.
+ *
+ * Threading: create and destroy from one thread; the rest is inside. Destroy while the node loop still runs: it cancels what
+ * is under way and waits for the final events. Errors: a line for the user in err.
+ */
+#ifndef HEARSAY_SERVE_HTTP_HTTP_H
+#define HEARSAY_SERVE_HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/metrics.h"
+#include "core/model/loaded_model.h"
+#include "core/port/env.h"
+#include "core/serve/request.h"
+
+struct http_server;
+
+/* Everything pointed to outlives the server. */
+struct http_config {
+    const char *address;   /* "127.0.0.1:8080", "[::1]:8080"; port 0: any free one */
+    const char *node_name; /* x-hearsay-node of answers that need no computing */
+    const char *model_id;  /* NULL: the model's own name */
+    const struct loaded_model *model;
+    uint32_t n_context;    /* longest sequence; 0: the model's */
+    bool isolate_tenants;  /* the tenant (header x-tenant-id) becomes part of the cache's namespace */
+    uint32_t threads;         /* 0: 2 */
+    uint32_t max_connections; /* 0: 1024 */
+    size_t max_body_bytes;    /* 0: 32 MiB; larger ones are a 413 */
+    struct node_inbox *inbox;
+    struct metrics *metrics;
+    const struct env *env;            /* called from several threads at once */
+    int64_t (*unix_time_s)(void *arg); /* wall clock for "created" fields */
+    void *unix_time_arg;
+};
+
+int http_server_create(const struct http_config *config, struct http_server **out, struct error *err);
+void http_server_destroy(struct http_server *server); /* NULL is fine */
+/* The port really bound. */
+uint16_t http_server_port(const struct http_server *server);
+
+#endif

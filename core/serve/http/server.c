@@ -1,0 +1,251 @@
+#include "core/serve/http/server.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "core/base/log.h"
+#include "core/serve/http/exchange.h"
+#include "core/serve/http/routes.h"
+#include "core/serve/http/watcher.h"
+
+enum {
+    CONNECTION_TIMEOUT_S = 120, /* idle, or a reader that takes nothing; suspended ones do not count */
+    CONNECTION_MEMORY_BYTES = 64 << 10,
+    STOP_WAIT_ROUNDS = 200, /* of 50 ms */
+};
+
+/* ---- requests ---- */
+
+static enum MHD_Result begin(struct http_server *server, struct MHD_Connection *connection, const char *path, const char *method,
+                             void **state)
+{
+    struct exchange *ex = exchange_create(server, connection, path);
+    if (!ex)
+        return MHD_NO;
+    *state = ex;
+    struct api_error error;
+    return routes_choose(ex, method, &error) ? exchange_respond_error(ex, &error) : MHD_YES;
+}
+
+static enum MHD_Result receive(struct exchange *ex, const char *data, size_t *len)
+{
+    size_t limit = ex->server->config.max_body_bytes;
+    ex->body_received += *len;
+    ex->body_too_large |= *len > limit - ex->body.len;
+    if (ex->body_received / 8 > limit) /* a body without an announced length that never ends */
+        return MHD_NO;
+    if (!ex->body_too_large)
+        strbuf_add(&ex->body, data, *len);
+    *len = 0;
+    return ex->body.failed ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *path, const char *method,
+                              const char *version, const char *upload, size_t *upload_len, void **state)
+{
+    struct exchange *ex = *state;
+    if (!ex)
+        return begin(cls, connection, path, method, state);
+    if (*upload_len)
+        return receive(ex, upload, upload_len);
+    if (ex->state == EXCHANGE_WAITING)
+        return routes_continue(ex);
+    return routes_dispatch(ex);
+}
+
+static void complete(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
+{
+    if (*state)
+        exchange_complete(*state);
+    *state = NULL;
+}
+
+static void log_daemon(void *cls, const char *format, va_list args)
+{
+    if (!log_enabled(LOG_LEVEL_DEBUG))
+        return;
+    char text[400];
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_debug("http", "%s", text);
+}
+
+/* ---- life ---- */
+
+/* Splits "host:port" or "[v6]:port". */
+static int split_address(const char *address, char host[256], char port[8], struct error *err)
+{
+    const char *colon = strrchr(address, ':');
+    size_t host_len = colon ? (size_t)(colon - address) : 0;
+    const char *start = address;
+    if (host_len >= 2 && start[0] == '[' && start[host_len - 1] == ']') {
+        start++;
+        host_len -= 2;
+    }
+    if (!colon || !host_len || host_len > 255 || !colon[1] || strlen(colon + 1) > 5)
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not an address with a port; write for example 127.0.0.1:8080", address);
+    snprintf(host, 256, "%.*s", (int)host_len, start);
+    snprintf(port, 8, "%s", colon + 1);
+    return 0;
+}
+
+static uint16_t bound_port(int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t len = sizeof address;
+    char port[8] = "0";
+    getsockname(fd, (struct sockaddr *)&address, &len);
+    getnameinfo((struct sockaddr *)&address, len, NULL, 0, port, sizeof port, NI_NUMERICSERV);
+    return (uint16_t)strtoul(port, NULL, 10);
+}
+
+static int open_socket(struct http_server *server, struct error *err)
+{
+    char host[256], port[8];
+    int rc = split_address(server->config.address, host, port, err);
+    if (rc)
+        return rc;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
+    int failure = getaddrinfo(host, port, &hints, &found);
+    if (failure)
+        return error_set(err, HS_ERR_IO, "\"%s\" cannot be resolved: %s", server->config.address, gai_strerror(failure));
+    int one = 1, fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool good = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+                !bind(fd, found->ai_addr, found->ai_addrlen) && !listen(fd, SOMAXCONN);
+    freeaddrinfo(found);
+    if (!good) {
+        rc = error_set(err, HS_ERR_IO, "cannot listen on %s: %s%s", server->config.address, strerror(errno),
+                       errno == EADDRINUSE ? "; choose another port" : "");
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    server->listen_fd = fd;
+    server->port = bound_port(fd);
+    return 0;
+}
+
+static int start_daemon(struct http_server *server, struct error *err)
+{
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_ITC;
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)log_daemon, NULL},
+        {MHD_OPTION_LISTEN_SOCKET, server->listen_fd, NULL},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)complete, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, server->config.max_connections, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL},
+        /* A pool of one is refused: that is the plain internal thread. */
+        {server->config.threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, server->config.threads, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    server->daemon = MHD_start_daemon(flags, 0, NULL, NULL, handle, server, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    return server->daemon ? 0 : error_set(err, HS_ERR_IO, "the HTTP server on %s cannot start", server->config.address);
+}
+
+static void apply_defaults(struct http_server *server)
+{
+    struct http_config *config = &server->config;
+    const struct model_desc *desc = config->model->desc;
+    if (!config->n_context)
+        config->n_context = desc->n_context;
+    if (!config->threads)
+        config->threads = 2;
+    if (!config->max_connections)
+        config->max_connections = 1024;
+    if (!config->max_body_bytes)
+        config->max_body_bytes = 32 << 20;
+    server->model_id = config->model_id ? config->model_id : desc->name;
+    server->limits = (struct api_limits){server->model_id, desc->n_vocab, config->n_context};
+    size_t n = (size_t)snprintf(server->fingerprint, sizeof server->fingerprint, "hs-");
+    for (size_t i = 0; i < 6; i++)
+        n += (size_t)snprintf(server->fingerprint + n, sizeof server->fingerprint - n, "%02x", desc->fingerprint[i]);
+}
+
+int http_server_create(const struct http_config *config, struct http_server **out, struct error *err)
+{
+    static const struct watcher_ops ops = {.gone = exchange_abort, .tick = exchange_tick};
+    struct http_server *server = calloc(1, sizeof *server);
+    if (!server)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    server->config = *config;
+    apply_defaults(server);
+    int rc = HS_ERR_NO_MEMORY;
+    if (sodium_init() < 0 || http_metrics_init(&server->metrics, config->metrics, server->model_id))
+        goto free_server;
+    server->freed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    server->watcher = watcher_create(&ops);
+    if (server->freed_fd < 0 || !server->watcher)
+        goto close_watcher;
+    rc = open_socket(server, err);
+    if (rc)
+        goto close_watcher;
+    rc = start_daemon(server, err);
+    if (rc)
+        goto close_socket;
+    *out = server;
+    return 0;
+
+close_socket:
+    close(server->listen_fd);
+close_watcher:
+    watcher_destroy(server->watcher);
+    if (server->freed_fd >= 0)
+        close(server->freed_fd);
+free_server:
+    free(server);
+    if (rc == HS_ERR_NO_MEMORY)
+        error_set(err, rc, "%s", error_name(rc));
+    return rc;
+}
+
+/* Sleeps until an exchange is freed, or 50 ms. */
+static void wait_for_change(struct http_server *server)
+{
+    struct pollfd change = {.fd = server->freed_fd, .events = POLLIN};
+    uint64_t count;
+    if (poll(&change, 1, 50) > 0 && read(server->freed_fd, &count, sizeof count) < 0) {
+        /* Nothing to read after all: the caller looks again anyway. */
+    }
+}
+
+void http_server_destroy(struct http_server *server)
+{
+    if (!server)
+        return;
+    atomic_store(&server->stopping, true);
+    int listen_fd = MHD_quiesce_daemon(server->daemon);
+    if (listen_fd >= 0)
+        close(listen_fd);
+    /* MHD must not be stopped with suspended connections: each is woken and closes itself. */
+    for (int round = 0; watcher_count(server->watcher) && round < STOP_WAIT_ROUNDS; round++) {
+        watcher_abort_all(server->watcher);
+        wait_for_change(server);
+    }
+    MHD_stop_daemon(server->daemon);
+    for (int round = 0; atomic_load_explicit(&server->n_exchanges, memory_order_acquire); round++) {
+        if (round == STOP_WAIT_ROUNDS) {
+            log_error("http", "the node still holds %u requests after the HTTP server stopped; their memory is left alone",
+                      atomic_load(&server->n_exchanges));
+            return;
+        }
+        wait_for_change(server);
+    }
+    watcher_destroy(server->watcher);
+    close(server->freed_fd);
+    free(server);
+}
+
+uint16_t http_server_port(const struct http_server *server)
+{
+    return server->port;
+}
