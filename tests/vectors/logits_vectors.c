@@ -92,8 +92,8 @@ static int read_whole(const char *path, uint8_t **data, size_t *len, struct erro
 
 int logits_vectors_load(const char *path, struct logits_vectors *out, struct error *err)
 {
-    uint8_t *data;
-    size_t len;
+    uint8_t *data = NULL;
+    size_t len = 0;
     struct reader in;
     struct logits_vectors v = {0};
     int rc = read_whole(path, &data, &len, err);
