@@ -1,0 +1,140 @@
+#include <math.h>
+
+#include "core/cluster/internal.h"
+
+static const double blame_half_life_s = 10, blame_max = 8;
+
+static struct booking *find(struct cluster *c, uint64_t id)
+{
+    for (int i = 0; i < BOOKINGS_MAX; i++)
+        if (c->books.bookings[i].id == id)
+            return &c->books.bookings[i];
+    return NULL;
+}
+
+void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id)
+{
+    do
+        ticket->intent_id = rng_u64(&c->rng);
+    while (!ticket->intent_id);
+    c->books.typical_tokens += (ticket->uncached_tokens - c->books.typical_tokens) / 16;
+    struct booking *booking = find(c, 0);
+    if (!booking)
+        return;
+    *booking = (struct booking){.id = ticket->intent_id,
+                                .boot_id = boot_id,
+                                .decided_ns = ticket->decided_ns,
+                                .load_version = c->load_version,
+                                .uncached_tokens = ticket->uncached_tokens};
+}
+
+static uint64_t rtt_ns(const struct member *m)
+{
+    return (uint64_t)(m->rtt_s * 1e9);
+}
+
+struct unseen_load books_unseen(const struct cluster *c, const struct member *m, uint64_t now_ns)
+{
+    struct unseen_load unseen = {0};
+    uint64_t boot_id = m ? m->boot_id : c->info.boot_id;
+    for (int i = 0; i < BOOKINGS_MAX; i++) {
+        const struct booking *booking = &c->books.bookings[i];
+        if (!booking->id || booking->boot_id != boot_id)
+            continue;
+        /* The request takes half a round trip to get there, and so does the load to come here. */
+        bool is_seen = m ? booking->decided_ns + rtt_ns(m) < m->header_ns : booking->load_version < c->load_version;
+        if (is_seen)
+            continue;
+        unseen.prefill_tokens += booking->uncached_tokens;
+        unseen.requests++;
+    }
+    for (int i = 0; m && i < INTENTS_MAX; i++) {
+        const struct intent *intent = &c->books.intents[i];
+        if (!intent->id || intent->ours || intent->target_boot_id != boot_id || intent->expires_ns <= now_ns ||
+            intent->heard_ns + rtt_ns(m) < m->header_ns)
+            continue;
+        unseen.prefill_tokens += intent->uncached_tokens;
+        unseen.requests++;
+    }
+    return unseen;
+}
+
+double books_blame(const struct member *m, uint64_t now_ns)
+{
+    return m->blame * exp2(-(double)(now_ns - m->blame_ns) / 1e9 / blame_half_life_s);
+}
+
+void cluster_route_started(struct cluster *c, struct route_ticket *ticket, const struct route_query *query, uint32_t cached_tokens)
+{
+    if (!ticket->open)
+        return;
+    uint64_t now_ns = env_now_ns(c->env);
+    struct member *m = ticket->peer == ROUTE_SELF ? NULL : member_by_peer(c, ticket->peer);
+    if (m) {
+        uint32_t held = cached_tokens / c->config.page_tokens, told = ticket->estimated_cached_tokens / c->config.page_tokens;
+        uint32_t n = held > told ? held : told;
+        n = n < query->n_blocks ? n : query->n_blocks;
+        replica_correct(&m->replica, query->blocks, n, held < n ? held : n);
+    }
+    struct candidate now;
+    cost_predict(c, m, query, now_ns, &now);
+    uint32_t uncached = query->n_tokens > cached_tokens ? query->n_tokens - cached_tokens : 0;
+    intent_restart(c, ticket->intent_id, query->n_tokens ? now.full_prefill_s * uncached / query->n_tokens : 0, now_ns);
+}
+
+static void observe(struct cluster *c, const struct route_ticket *ticket, uint64_t now_ns)
+{
+    double predicted = (double)ticket->predicted_ns / 1e9;
+    double actual = (double)(now_ns - ticket->decided_ns) / 1e9;
+    histogram_observe(c->count.predicted, predicted);
+    histogram_observe(c->count.actual, actual);
+    histogram_observe(c->count.miss, fabs(predicted - actual));
+}
+
+static void add_blame(struct member *m, uint64_t now_ns)
+{
+    double blame = books_blame(m, now_ns) + 1;
+    m->blame = blame < blame_max ? blame : blame_max;
+    m->blame_ns = now_ns;
+}
+
+static void judge(struct cluster *c, struct member *m, enum route_outcome outcome, uint32_t refused_depth, uint64_t now_ns)
+{
+    switch (outcome) {
+    case ROUTE_FAILED:
+        add_blame(m, now_ns);
+        break;
+    case ROUTE_REFUSED: /* holds until its next header */
+        m->header.load.waiting = refused_depth;
+        m->header.load.push_back = true;
+        break;
+    case ROUTE_DONE:
+        m->blame = books_blame(m, now_ns) / 2;
+        m->blame_ns = now_ns;
+        break;
+    default:
+        break;
+    }
+}
+
+void cluster_route_finished(struct cluster *c, struct route_ticket *ticket, enum route_outcome outcome, uint32_t refused_depth)
+{
+    if (!ticket->open)
+        return;
+    ticket->open = false;
+    uint64_t now_ns = env_now_ns(c->env);
+    struct booking *booking = find(c, ticket->intent_id);
+    struct member *m = ticket->peer == ROUTE_SELF ? NULL : member_by_peer(c, ticket->peer);
+    bool same_process = m && (!booking || booking->boot_id == m->boot_id);
+    if (booking)
+        booking->id = 0;
+    if (same_process && m->in_flight)
+        m->in_flight--;
+    if (same_process)
+        judge(c, m, outcome, refused_depth, now_ns);
+    counter_add(c->count.outcomes[outcome], 1);
+    if (outcome == ROUTE_DONE)
+        observe(c, ticket, now_ns);
+    else
+        intent_revoke(c, ticket->intent_id);
+}

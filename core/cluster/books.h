@@ -1,0 +1,87 @@
+/*
+ * What the router remembers between decisions: bookings (open requests of ours), intents (placements of blocks, ours and heard of),
+ * and the shape of one decision.
+ *
+ *     books.c   bookings, tickets' ends, blame        cost.c    predicted completion of one candidate
+ *     intent.c  placements                            route.c   the choice among candidates
+ *
+ * Both tables are fixed: when the bookings are full a request is routed without being booked, and a new intent replaces the one that
+ * expires first. Threading: node loop only.
+ */
+#ifndef HEARSAY_CLUSTER_BOOKS_H
+#define HEARSAY_CLUSTER_BOOKS_H
+
+#include "core/cluster/wire.h"
+
+enum { BOOKINGS_MAX = 1024, INTENTS_MAX = 256 };
+
+struct member;
+
+struct booking {
+    uint64_t id;      /* 0: free */
+    uint64_t boot_id; /* of the computing process; our own too */
+    uint64_t decided_ns, load_version;
+    uint32_t uncached_tokens;
+};
+
+struct intent {
+    uint64_t id; /* 0: free */
+    uint64_t target_boot_id;
+    bool ours;
+    uint64_t heard_ns, ready_ns, expires_ns;
+    uint32_t uncached_tokens, n;
+    uint64_t blocks[WIRE_INTENT_BLOCKS_MAX];
+};
+
+struct books {
+    struct booking bookings[BOOKINGS_MAX];
+    struct intent intents[INTENTS_MAX];
+    double typical_tokens; /* moving average of uncached tokens of a request */
+    struct candidate *candidates;
+    uint32_t cap_candidates;
+};
+
+/* One node that could compute the request, and when it would be done. Seconds from now. */
+struct candidate {
+    struct member *member; /* NULL: ourselves */
+    uint32_t held_blocks;  /* there already */
+    uint32_t match_blocks; /* there already or promised */
+    bool in_progress;      /* the match is longer thanks to a promise that is not due yet */
+    double delay_s;        /* both ways */
+    double wait_s;         /* until it is our turn, and until promised blocks are there */
+    double prefill_s, decode_s;
+    double margin_s; /* uncertainty: of the link and of load that we have not heard of */
+    double total_s;  /* delay + wait + prefill + decode */
+    double full_prefill_s; /* of the whole prompt there, nothing cached */
+    bool idle;
+    double score_s; /* what is compared in the end */
+    uint32_t cached_tokens;
+};
+
+/* Work sent to a node that its last stated load cannot contain yet. */
+struct unseen_load {
+    uint64_t prefill_tokens;
+    uint32_t requests;
+};
+
+/* The lowest cost in one line: fills *out for member m (NULL: ourselves). */
+void cost_predict(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out);
+
+/* Opens a booking for the ticket and gives it its id; without room the id alone. */
+void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id);
+struct unseen_load books_unseen(const struct cluster *c, const struct member *m, uint64_t now_ns);
+/* The member's failures, decayed to now. */
+double books_blame(const struct member *m, uint64_t now_ns);
+
+/* Remembers and tells peers that boot_id will hold the query's blocks in ready_s. */
+void intent_announce(struct cluster *c, const struct route_query *query, const struct route_ticket *ticket, uint64_t boot_id,
+                     double ready_s, uint64_t now_ns);
+void intent_revoke(struct cluster *c, uint64_t id);
+/* The prefill has begun and will take so long. */
+void intent_restart(struct cluster *c, uint64_t id, double ready_s, uint64_t now_ns);
+void intent_on_message(struct cluster *c, const struct wire_intent *intent, uint64_t now_ns);
+void intents_forget(struct cluster *c, uint64_t target_boot_id);
+/* Longest prefix of the query's blocks promised at boot_id, and when it will be there. */
+uint32_t intent_match(const struct cluster *c, uint64_t boot_id, const struct route_query *query, uint64_t now_ns, uint64_t *ready_ns);
+
+#endif

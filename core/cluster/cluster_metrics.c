@@ -1,0 +1,119 @@
+#include <stdio.h>
+
+#include "core/cluster/internal.h"
+
+static const double seconds_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
+enum { N_BOUNDS = sizeof seconds_bounds / sizeof *seconds_bounds };
+
+static const char *const reasons[] = {"local_only", "cached", "idle", "cold_hash", "hot_copy", "fallback"};
+static const char *const outcomes[] = {"done", "refused", "failed", "canceled", "client_error"};
+static const char *const states[] = {"joining", "alive", "suspect", "dead", "left"};
+
+const char *cluster_reason_name(enum route_reason reason)
+{
+    return reasons[reason];
+}
+
+const char *cluster_state_name(enum cluster_peer_state state)
+{
+    return states[state];
+}
+
+static bool register_router(struct cluster *c)
+{
+    struct cluster_metrics *m = &c->count;
+    bool ok = true;
+    char labels[96];
+    for (int remote = 0; remote < 2; remote++)
+        for (int i = 0; i < 6; i++) {
+            snprintf(labels, sizeof labels, "target=\"%s\",reason=\"%s\"", remote ? "peer" : "self", reasons[i]);
+            m->reasons[remote][i] = metrics_counter(c->metrics, "hearsay_route_decisions_total", labels, "Routing decisions.");
+            ok &= m->reasons[remote][i] != NULL;
+        }
+    for (int i = 0; i < 5; i++) {
+        snprintf(labels, sizeof labels, "outcome=\"%s\"", outcomes[i]);
+        m->outcomes[i] = metrics_counter(c->metrics, "hearsay_route_outcomes_total", labels, "How routed requests ended.");
+        ok &= m->outcomes[i] != NULL;
+    }
+    m->predicted = metrics_histogram(c->metrics, "hearsay_route_predicted_seconds", "", "Predicted completion of requests that completed.",
+                                     seconds_bounds, N_BOUNDS);
+    m->actual = metrics_histogram(c->metrics, "hearsay_route_actual_seconds", "", "Their actual completion.", seconds_bounds, N_BOUNDS);
+    m->miss = metrics_histogram(c->metrics, "hearsay_route_miss_seconds", "", "Distance of prediction and actual completion.",
+                                seconds_bounds, N_BOUNDS);
+    m->intents = metrics_counter(c->metrics, "hearsay_route_intents_total", "", "Placement announcements sent.");
+    return ok && m->predicted && m->actual && m->miss && m->intents;
+}
+
+static bool register_members(struct cluster *c)
+{
+    struct cluster_metrics *m = &c->count;
+    bool ok = true;
+    char labels[96];
+    for (int i = 0; i < 5; i++) {
+        snprintf(labels, sizeof labels, "state=\"%s\"", states[i]);
+        m->states[i] = metrics_gauge(c->metrics, "hearsay_members", labels, "Known peers by state.", 1);
+        ok &= m->states[i] != NULL;
+    }
+    m->health = metrics_gauge(c->metrics, "hearsay_local_health", "", "Lifeguard's score: 0 is healthy, 8 very slow.", 1);
+    m->suspicions = metrics_counter(c->metrics, "hearsay_suspicions_total", "", "Times that a peer came under suspicion.");
+    m->deaths = metrics_counter(c->metrics, "hearsay_deaths_total", "", "Times that a peer was held to be dead.");
+    return ok && m->health && m->suspicions && m->deaths;
+}
+
+bool cluster_metrics_register(struct cluster *c)
+{
+    struct cluster_metrics *m = &c->count;
+    const struct {
+        struct counter **counter;
+        const char *name, *help;
+    } counters[] = {
+        {&m->sent_bytes, "hearsay_gossip_sent_bytes_total", "Bytes of cluster messages sent."},
+        {&m->received_bytes, "hearsay_gossip_received_bytes_total", "Bytes of cluster messages received."},
+        {&m->rounds, "hearsay_gossip_rounds_total", "Rounds of digests sent."},
+        {&m->relays, "hearsay_gossip_relays_total", "Digests of others passed on."},
+        {&m->pulls, "hearsay_gossip_pulls_total", "Deltas or manifests asked for."},
+        {&m->manifests, "hearsay_gossip_manifests_total", "Tables of page checksums sent."},
+        {&m->pages, "hearsay_gossip_pages_total", "Digest pages sent."},
+        {&m->rejected, "hearsay_gossip_rejected_total", "Cluster messages that were malformed or of another version."},
+    };
+    bool ok = true;
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
+        *counters[i].counter = metrics_counter(c->metrics, counters[i].name, "", counters[i].help);
+        ok &= *counters[i].counter != NULL;
+    }
+    m->advertised = metrics_gauge(c->metrics, "hearsay_advertised_blocks", "", "Blocks that this node advertises.", 1);
+    m->replica_age = metrics_gauge(c->metrics, "hearsay_replica_age_seconds", "", "Age of the oldest replica of a live peer.", 1000000);
+    return ok && m->advertised && m->replica_age && register_members(c) && register_router(c);
+}
+
+/* A name from outside as a label's value: what could end the value is replaced. */
+void cluster_metrics_member(struct cluster *c, struct member *m)
+{
+    char labels[16 + CLUSTER_NAME_BYTES];
+    int n = snprintf(labels, sizeof labels, "peer=\"%s", m->name[0] ? m->name : m->address);
+    if (n < 0 || (size_t)n >= sizeof labels - 1)
+        n = (int)sizeof labels - 2;
+    for (int i = 6; i < n; i++)
+        if (labels[i] <= ' ' || labels[i] > '~' || labels[i] == '"' || labels[i] == '\\')
+            labels[i] = '_';
+    labels[n] = '"';
+    labels[n + 1] = '\0';
+    m->replica_gauge = metrics_gauge(c->metrics, "hearsay_replica_blocks", labels, "Blocks known of each peer.", 1);
+}
+
+void cluster_metrics_update(struct cluster *c, uint64_t now_ns)
+{
+    int64_t by_state[5] = {0};
+    uint64_t oldest_ns = 0;
+    for (uint32_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        by_state[m->state]++;
+        if (m->state == CLUSTER_PEER_ALIVE && m->replica_ns && now_ns - m->replica_ns > oldest_ns)
+            oldest_ns = now_ns - m->replica_ns;
+    }
+    for (int i = 0; i < 5; i++)
+        gauge_set(c->count.states[i], by_state[i]);
+    gauge_set(c->count.health, c->local_health);
+    gauge_set(c->count.advertised, block_set_len(advert_set(c->advert)));
+    gauge_set(c->count.replica_age, (int64_t)(oldest_ns / 1000));
+}

@@ -1,0 +1,187 @@
+/*
+ * The pieces of a struct cluster, shared by the .c files of this folder and nobody else.
+ *
+ *     cluster.c   create, events, step          member.c    the table of members and what changes in it
+ *     swim.c      probes and suspicion          spread.c    piggy-backed dissemination of member states
+ *     gossip.c    digests out, pulls in         sync.c      replicas: what to ask for, what came
+ *     books.c, intent.c, cost.c, route.c: see route.h       view.c      what people and tools see
+ *
+ * A member is found by its transport peer or by its process's boot id. `up` is the transport's word, `state` is SWIM's, and both
+ * must be good for a request to go there.
+ */
+#ifndef HEARSAY_CLUSTER_INTERNAL_H
+#define HEARSAY_CLUSTER_INTERNAL_H
+
+#include "core/base/rng.h"
+#include "core/base/u64_map.h"
+#include "core/cluster/advert.h"
+#include "core/cluster/cluster.h"
+#include "core/cluster/replica.h"
+#include "core/cluster/books.h"
+#include "core/cluster/wire.h"
+
+#define MS UINT64_C(1000000)
+#define SECOND UINT64_C(1000000000)
+
+enum { PROBES_MAX = 64, DATAGRAM_MAX = 9000, MEMBERS_MAX = WIRE_MEMBERS_MAX };
+
+/* A peer's rate of gossip: bytes may go out while level is positive. */
+struct bucket {
+    double level;
+    uint64_t filled_ns;
+};
+
+struct member {
+    uint32_t peer;
+    uint64_t boot_id; /* 0: a seed that was never heard */
+    char name[CLUSTER_NAME_BYTES], address[TRANSPORT_ADDRESS_TEXT], http_address[TRANSPORT_ADDRESS_TEXT];
+    bool seed, up;
+    bool announced; /* the listener was told peer_alive */
+    bool has_alias;
+    uint32_t alias; /* another peer number that leads to the same process */
+
+    /* SWIM */
+    enum cluster_peer_state state;
+    uint32_t incarnation, transmits; /* transmits: times that its state was passed on */
+    uint64_t spread_number;          /* last message that named it */
+    uint64_t state_since_ns, joined_ns, suspect_until_ns;
+    uint32_t confirmations;
+    uint64_t confirmed_by[3], accuser_boot_id;
+    double rtt_s, rtt_deviation_s; /* 0: not measured */
+
+    /* anti-entropy */
+    struct replica replica;
+    bool has_header, compatible, mismatch_logged;
+    struct wire_header header;
+    uint64_t header_ns, replica_ns; /* of arrival; replica_ns: last known equal to the origin's */
+    uint64_t pushed; /* our last change sent there */
+    uint64_t gossiped_ns, ask_at_ns, hello_ns, refused_ns;
+    struct bucket bucket;
+
+    /* router */
+    uint32_t in_flight;
+    double blame;
+    uint64_t blame_ns;
+    struct gauge *replica_gauge;
+};
+
+struct probe {
+    bool open;
+    uint64_t number, sent_ns, deadline_ns;
+    uint64_t boot_id;        /* of the member probed */
+    bool indirect;           /* helpers were asked */
+    uint32_t nacks, helpers; /* of those asked */
+    uint64_t for_number;     /* of a helper's probe: the asker's number, 0: our own probe */
+    uint32_t for_peer;
+};
+
+struct cluster_metrics {
+    struct counter *sent_bytes, *received_bytes, *rounds, *relays, *pulls, *manifests, *pages, *rejected, *suspicions, *deaths, *intents;
+    struct counter *reasons[2][6], *outcomes[5];
+    struct gauge *states[5], *health, *advertised, *replica_age;
+    struct histogram *predicted, *actual, *miss;
+};
+
+struct cluster {
+    struct cluster_config config;
+    const struct env *env;
+    struct transport *transport;
+    struct transport_info info;
+    struct metrics *own_metrics, *metrics;
+    struct cluster_metrics count;
+    struct cluster_listener listener;
+    struct rng rng;
+    uint64_t started_ns;
+
+    struct member **members;
+    uint32_t n_members, cap_members;
+    struct u64_map by_peer, by_boot;
+
+    uint32_t incarnation, self_transmits, local_health;
+    uint64_t spread_number;
+    bool left;
+    struct probe probes[PROBES_MAX];
+    uint32_t *probe_order, n_probe_order, probe_at;
+    uint64_t probe_number, next_probe_ns, next_revive_ns, next_sync_ns, next_metrics_ns;
+
+    struct advert *advert;
+    uint32_t epoch_counter;
+    uint64_t stamp;
+    struct replica_budget budget;
+    struct cluster_load load;
+    bool push_back, load_changed;
+    uint64_t load_version;
+    uint64_t round_ns, round_sequence;
+    struct bucket pump;
+    uint32_t round_at;
+
+    struct books books; /* route.h */
+};
+
+/* member.c */
+struct member *member_by_peer(const struct cluster *c, uint32_t peer);
+struct member *member_by_boot(const struct cluster *c, uint64_t boot_id);
+/* A new entry, JOINING. NULL at the limit or out of memory. */
+struct member *member_add(struct cluster *c, uint32_t peer);
+void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint64_t now_ns);
+void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_state state, uint32_t incarnation, uint64_t now_ns);
+void member_free(struct cluster *c, struct member *m);
+bool member_is_routable(const struct cluster *c, const struct member *m);
+/* Tells the listener if routability has changed. gone: what it computed for us is lost. */
+void member_announce(struct cluster *c, struct member *m, bool gone);
+/* Members that SWIM counts: alive or suspect, without us. */
+uint32_t members_live(const struct cluster *c);
+/* Drops members that have been dead or gone for long. */
+void members_reap(struct cluster *c, uint64_t now_ns);
+
+/* swim.c */
+void swim_step(struct cluster *c, uint64_t now_ns);
+uint64_t swim_next(const struct cluster *c);
+void swim_probe(struct cluster *c, struct member *m, uint64_t now_ns);
+void swim_on_probe(struct cluster *c, struct member *from, const struct wire_message *message, uint64_t now_ns);
+void swim_suspect(struct cluster *c, struct member *m, uint64_t accuser_boot_id, uint64_t now_ns);
+
+/* spread.c */
+void spread_write_self(const struct cluster *c, struct wire_member *out);
+/* Appends member states worth passing on, as room allows; what `to` should hear about itself comes first. */
+void spread_append(struct cluster *c, const struct member *to, struct writer *w);
+void spread_apply(struct cluster *c, struct member *from, struct wire_members members, uint64_t now_ns);
+void spread_hello(struct cluster *c, struct member *to, bool wants_members, uint64_t now_ns);
+void spread_on_hello(struct cluster *c, struct member *from, const struct wire_hello *hello, uint64_t now_ns);
+void spread_members(struct cluster *c, struct member *to);
+
+/* gossip.c */
+void gossip_step(struct cluster *c, uint64_t now_ns);
+uint64_t gossip_next(const struct cluster *c);
+struct wire_epoch gossip_epoch(const struct cluster *c);
+/* Sends changes from `first` on to m; returns the number behind the last one sent. */
+uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_t hops, uint32_t max_datagrams, uint64_t now_ns);
+/* Whether the peer's byte rate has room now; takes the bytes if so. */
+bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now_ns);
+bool gossip_is_direct(const struct cluster *c);
+void gossip_relay(struct cluster *c, const struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
+                  uint64_t now_ns);
+
+/* sync.c */
+void sync_on_digest(struct cluster *c, struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
+                    uint64_t now_ns);
+void sync_on_pull(struct cluster *c, struct member *from, const struct wire_pull *pull, uint64_t now_ns);
+void sync_on_page_request(struct cluster *c, struct member *from, const struct wire_page_request *request, uint64_t now_ns);
+void sync_on_manifest(struct cluster *c, struct member *from, const struct wire_manifest *manifest, uint64_t now_ns);
+void sync_on_page(struct cluster *c, struct member *from, const struct wire_page *page, uint64_t now_ns);
+/* Asks for what is missing, if it is time; returns when to ask next. */
+uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns);
+
+/* cluster.c */
+/* 0 or the transport's error; counts bytes. */
+int cluster_send(struct cluster *c, const struct member *m, const struct writer *w, uint32_t flags);
+size_t cluster_datagram_bytes(const struct cluster *c);
+
+/* cluster_metrics.c */
+bool cluster_metrics_register(struct cluster *c);
+void cluster_metrics_member(struct cluster *c, struct member *m);
+void cluster_metrics_update(struct cluster *c, uint64_t now_ns);
+const char *cluster_reason_name(enum route_reason reason);
+const char *cluster_state_name(enum cluster_peer_state state);
+
+#endif
