@@ -4,6 +4,9 @@
 #include "core/cpu/sample_math.h"
 #include "core/cpu/sample_scratch.h"
 
+/* Temperatures below the best within which most filters find all they keep. */
+#define FIRST_RANGE 6.0
+
 /* Bits per pass of the radix sort; three passes cover a float. */
 enum { RADIX_BITS = 11, RADIX = 1 << RADIX_BITS, FEW_KEYS = 32 };
 
@@ -156,9 +159,14 @@ uint32_t sample_filter(const float *logits, double max, const struct sampling_pa
     double total = by_count ? 0 : scratch->kernels->sum_exp(logits, scratch->n_vocab, max, scale);
     double wanted = top_p * total;
     /* Sort no more than is needed: first only the tokens near the best. */
-    uint32_t n = gather(logits, max - 8.0 * temperature, scratch);
-    bool enough = by_count ? n >= sampling->top_k : weight_of(scratch, n, max, scale) >= wanted;
-    if (!enough)
+    uint32_t n = 0;
+    for (double near = FIRST_RANGE; near < SAMPLE_NOISE_RANGE; near *= 1.5) {
+        n = gather(logits, max - near * temperature, scratch);
+        if (by_count ? n >= sampling->top_k : weight_of(scratch, n, max, scale) >= wanted)
+            break;
+        n = 0;
+    }
+    if (n == 0)
         n = gather(logits, max - SAMPLE_NOISE_RANGE * temperature, scratch);
     sort_keys(scratch, n);
     if (by_count && n > sampling->top_k)

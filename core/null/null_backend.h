@@ -4,10 +4,11 @@
  *
  * Its KV pool is real book-keeping: each slot stores a chain value, state(p) = mix(state(p-1) read from the page table, token at p). The next
  * token is a pure function of the state at the last row (and of the sampling seed when temperature > 0), so a wrong page table, a page freed too early or
- * a missed copy gives other tokens than a lone node's, and the simulator sees it. Every span checks that the whole past in its
+ * a missed copy gives other tokens than a lone node's, and the simulator sees it (null_model.h has the function). Every span checks that the whole past in its
  * pages chains correctly when check_chains is set: a violation panics.
  *
- * Time: a step takes fixed_ns + rows * row_ns + context * context_ns on the env's clock, in order. Threading: as backend.h.
+ * Time: a step takes fixed_ns + rows * row_ns + context * context_ns on the env's clock, in order. Its slots are written when it is
+ * submitted, its results when it is polled. Threading: as backend.h.
  */
 #ifndef HEARSAY_NULL_NULL_BACKEND_H
 #define HEARSAY_NULL_NULL_BACKEND_H
@@ -21,7 +22,7 @@
 struct null_backend_config {
     uint32_t n_pages;
     uint32_t page_tokens;  /* 0: 16 */
-    uint32_t n_vocab;      /* 0: 49152 */
+    uint32_t n_vocab;      /* 0: 49152; at least 64 */
     uint32_t max_rows;     /* 0: 2048 */
     uint64_t fixed_ns;     /* of a step */
     uint64_t row_ns;       /* of each row */

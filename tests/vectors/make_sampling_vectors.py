@@ -128,7 +128,7 @@ def main():
         case["top"] = [int(t) for t in top]
         case["top_logprobs"] = [round(float(logprobs[t]), 9) for t in top]
         cases.append(case)
-    noises = [[s, c, p, t, noise(s, c, p, t)] for s, c, p, t in [(0, 0, 0, 0), (1, 0, 1, 1), (2**63 + 5, 2, 8191, 49151),
+    noises = [[s, c, p, t, noise(s, c, p, t)] for s, c, p, t in [(0, 0, 0, 0), (1, 0, 1, 1), (2**62 + 5, 2, 8191, 49151),
                                                                  (42, 1, 100, 151935), (42, 1, 100, 151934)]]
     print('{"noise": %s, "cases": [' % json.dumps(noises))
     print(",\n".join(json.dumps(c, separators=(",", ":")) for c in cases))
