@@ -3,10 +3,13 @@
 
     python3 make_tiny_models.py tiny        writes tiny/NAME.gguf, tiny/NAME/ and tiny/NAME.hslv for every NAME of MODELS
 
-Needs numpy, gguf and tokenizers. They stand for the families of which no real model is at hand, and for the features that SmolLM2 and
-Qwen2.5 lack. Every weight is a small integer times a power of two, exact in F16 and BF16 alike, so both forms hold the same
-numbers. GGUF files of architecture "llama" carry q and k with permuted rows for interleaved rotation; the reference is run on both
-forms and must agree. The tokenizers know the 256 bytes, a few merges and control tokens.
+Needs numpy, gguf and tokenizers. The models stand for the families of which no real one is at hand, and for the features
+that SmolLM2 and Qwen2.5 lack. Every weight is a small integer times a power of two, exact in F16 and BF16 alike, so both forms
+hold the same numbers. GGUF files of architecture "llama" carry q and k with permuted rows for interleaved rotation; the
+reference is run on both forms and must agree. The tokenizers know the 256 bytes, a few merges and control tokens.
+
+Checked once against llama.cpp: it chooses the same 16 tokens behind both prompts of every file but mistral's, whose window
+it does not read.
 """
 
 import json
@@ -21,7 +24,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 import logits_file
 import reference
 
-D_MODEL, D_FF, D_HEAD, N_HEADS, N_LAYERS, N_CONTEXT = 32, 64, 32, 2, 2, 256
+D_MODEL, D_FF, N_HEADS, N_LAYERS, N_CONTEXT = 32, 64, 2, 2, 256
 N_GREEDY = 16
 MIN_GAP = 0.05
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -31,23 +34,31 @@ CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n
 QWEN_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 LLAMA_SPLIT = QWEN_SPLIT.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
+# d_head 16 is d_model / n_heads, what a file means that does not say; 32 is said.
 MODELS = {
-    "llama3": {"class": "LlamaForCausalLM", "seed": 1, "n_kv_heads": 1, "theta": 10000.0, "pre": "llama-bpe", "dtype": "BF16", "shards": 2,
-               "scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                           "original_max_position_embeddings": 64}},
-    "llama_linear": {"class": "LlamaForCausalLM", "seed": 2, "n_kv_heads": 2, "theta": 10000.0, "pre": "smollm", "dtype": "F16",
-                     "tied": True, "scaling": {"rope_type": "linear", "factor": 4.0}},
-    "mistral": {"class": "MistralForCausalLM", "seed": 3, "n_kv_heads": 1, "theta": 10000.0, "pre": "llama-bpe", "dtype": "F16", "window": 8},
-    "qwen2": {"class": "Qwen2ForCausalLM", "seed": 4, "n_kv_heads": 1, "theta": 1000000.0, "pre": "qwen2", "dtype": "BF16", "tied": True,
-              "bias": True},
-    "qwen2_yarn": {"class": "Qwen2ForCausalLM", "seed": 5, "n_kv_heads": 2, "theta": 10000.0, "pre": "qwen2", "dtype": "BF16", "bias": True,
-                   "scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
-    "qwen3": {"class": "Qwen3ForCausalLM", "seed": 6, "n_kv_heads": 1, "theta": 1000000.0, "pre": "qwen2", "dtype": "F16", "qk_norm": True},
+    "llama3": {"class": "LlamaForCausalLM", "seed": 1, "d_head": 32, "n_kv_heads": 1, "theta": 10000.0, "pre": "llama-bpe",
+               "dtype": "BF16", "shards": 2, "scaling": {
+                   "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 64}},
+    "llama_linear": {"class": "LlamaForCausalLM", "seed": 2, "d_head": 32, "n_kv_heads": 2, "theta": 10000.0, "pre": "smollm",
+                     "dtype": "F16", "tied": True, "scaling": {"rope_type": "linear", "factor": 4.0}},
+    "mistral": {"class": "MistralForCausalLM", "seed": 3, "d_head": 32, "n_kv_heads": 1, "theta": 10000.0, "pre": "llama-bpe",
+                "dtype": "F16", "window": 8},
+    "qwen2": {"class": "Qwen2ForCausalLM", "seed": 4, "d_head": 16, "n_kv_heads": 1, "theta": 1000000.0, "pre": "qwen2",
+              "dtype": "BF16", "tied": True, "bias": True},
+    "qwen2_yarn": {"class": "Qwen2ForCausalLM", "seed": 5, "d_head": 16, "n_kv_heads": 2, "theta": 10000.0, "pre": "qwen2",
+                   "dtype": "BF16", "bias": True, "scaling": {
+                       "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+    "qwen3": {"class": "Qwen3ForCausalLM", "seed": 6, "d_head": 32, "n_kv_heads": 1, "theta": 1000000.0, "pre": "qwen2",
+              "dtype": "F16", "qk_norm": True},
 }
 
-HF_NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-            "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-            "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+HF_NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+            "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+            "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+            "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
+                 "Qwen3ForCausalLM": "qwen3"}  # in GGUF files
 
 
 def vocabulary():
@@ -62,7 +73,7 @@ def random_weights(m, n_vocab):
     w = {"token_embd.weight": whole(n_vocab, D_MODEL) / 64, "output_norm.weight": 1 + whole(D_MODEL) / 256}
     if not m.get("tied"):
         w["output.weight"] = whole(n_vocab, D_MODEL) / 256
-    q, kv = N_HEADS * D_HEAD, m["n_kv_heads"] * D_HEAD
+    q, kv = N_HEADS * m["d_head"], m["n_kv_heads"] * m["d_head"]
     shapes = {"attn_q": (q, D_MODEL), "attn_k": (kv, D_MODEL), "attn_v": (kv, D_MODEL), "attn_output": (D_MODEL, q),
               "ffn_gate": (D_FF, D_MODEL), "ffn_up": (D_FF, D_MODEL), "ffn_down": (D_MODEL, D_FF)}
     for layer in range(N_LAYERS):
@@ -76,7 +87,7 @@ def random_weights(m, n_vocab):
                 w[p + name + ".bias"] = whole(shapes[name][0]) / 128
         if m.get("qk_norm"):
             for name in ("attn_q_norm", "attn_k_norm"):
-                w[p + name + ".weight"] = 1 + whole(D_HEAD) / 256
+                w[p + name + ".weight"] = 1 + whole(m["d_head"]) / 256
     for name, value in w.items():  # 1 + n/256 needs up to nine bits: give up the last where BF16 would lose it
         w[name] = np.trunc(value * 128) / 128 if value.ndim == 1 and "norm" in name else value
         bits = w[name].astype("<f4").view(np.uint32)
@@ -84,16 +95,16 @@ def random_weights(m, n_vocab):
     return w
 
 
-def interleave(weight):
+def interleave(weight, d_head):
     """Rows of q or k from half split to interleaved pairs, head by head."""
-    heads = weight.reshape(-1, 2, D_HEAD // 2, D_MODEL)
+    heads = weight.reshape(-1, 2, d_head // 2, D_MODEL)
     return np.ascontiguousarray(heads.swapaxes(1, 2).reshape(weight.shape))
 
 
 def config_of(m, n_vocab, interleaved):
     return reference.Config(
         architecture=m["class"], n_layers=N_LAYERS, d_model=D_MODEL, d_ff=D_FF, n_heads=N_HEADS, n_kv_heads=m["n_kv_heads"],
-        d_head=D_HEAD, n_vocab=n_vocab, n_context=N_CONTEXT, rms_epsilon=1e-5, rope_theta=m["theta"], interleaved=interleaved,
+        d_head=m["d_head"], n_vocab=n_vocab, n_context=N_CONTEXT, rms_epsilon=1e-5, rope_theta=m["theta"], interleaved=interleaved,
         sliding_window=m.get("window", 0), rope_scaling=m.get("scaling", {}))
 
 
@@ -104,8 +115,7 @@ def to_dtype(value, dtype):
 
 
 def write_gguf(path, name, m, weights, tokens):
-    arch = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}[m["class"]]
-    writer = gguf.GGUFWriter(path, arch)
+    writer = gguf.GGUFWriter(path, ARCHITECTURES[m["class"]])
     writer.add_name(f"tiny {name}")
     writer.add_block_count(N_LAYERS)
     writer.add_context_length(N_CONTEXT)
@@ -113,8 +123,9 @@ def write_gguf(path, name, m, weights, tokens):
     writer.add_feed_forward_length(D_FF)
     writer.add_head_count(N_HEADS)
     writer.add_head_count_kv(m["n_kv_heads"])
-    writer.add_key_length(D_HEAD)
-    writer.add_value_length(D_HEAD)
+    if m["d_head"] != D_MODEL // N_HEADS:
+        writer.add_key_length(m["d_head"])
+        writer.add_value_length(m["d_head"])
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(m["theta"])
     if m.get("window"):
@@ -180,7 +191,8 @@ def write_json(path, value):
 def tokenizer_of(m, tokens):
     t = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, [tuple(x.split(" ")) for x in MERGES]))
     if m["pre"] == "smollm":
-        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                   pre_tokenizers.ByteLevel(add_prefix_space=False)])
     else:
         split = LLAMA_SPLIT if m["pre"] == "llama-bpe" else QWEN_SPLIT
         t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split), "isolated"),
@@ -208,9 +220,11 @@ def write_folder(folder, m, weights, tokens):
         write_json(f"{folder}/model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
     config = {"architectures": [m["class"]], "model_type": m["class"].removesuffix("ForCausalLM").lower(), "hidden_act": "silu",
               "hidden_size": D_MODEL, "intermediate_size": D_FF, "num_hidden_layers": N_LAYERS, "num_attention_heads": N_HEADS,
-              "num_key_value_heads": m["n_kv_heads"], "head_dim": D_HEAD, "max_position_embeddings": N_CONTEXT, "rms_norm_eps": 1e-5,
+              "num_key_value_heads": m["n_kv_heads"], "max_position_embeddings": N_CONTEXT, "rms_norm_eps": 1e-5,
               "rope_theta": m["theta"], "vocab_size": len(tokens), "tie_word_embeddings": m.get("tied", False),
               "bos_token_id": tokens.index("<|endoftext|>"), "eos_token_id": tokens.index("<|im_end|>")}
+    if m["d_head"] != D_MODEL // N_HEADS:
+        config["head_dim"] = m["d_head"]
     if m["class"] == "MistralForCausalLM":
         config["sliding_window"] = m["window"]
     if m["class"].startswith("Qwen"):
@@ -249,10 +263,10 @@ def main():
         write_folder(f"{folder}/{name}", m, weights, tokens)
 
         in_file = dict(weights)
-        if m["class"] in ("LlamaForCausalLM", "MistralForCausalLM"):
+        if ARCHITECTURES[m["class"]] == "llama":
             for layer in range(N_LAYERS):
                 for role in ("attn_q", "attn_k"):
-                    in_file[f"blk.{layer}.{role}.weight"] = interleave(in_file[f"blk.{layer}.{role}.weight"])
+                    in_file[f"blk.{layer}.{role}.weight"] = interleave(in_file[f"blk.{layer}.{role}.weight"], m["d_head"])
         if m.get("scaling", {}).get("rope_type") == "llama3":
             plain = reference.rope_frequencies(config_of(m | {"scaling": {}}, 1, False))[0].astype(np.float64)
             in_file["rope_freqs.weight"] = (plain / model.inv_freq.astype(np.float64)).astype(np.float32)
