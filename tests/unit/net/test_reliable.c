@@ -1,0 +1,357 @@
+/* What the conformance suite cannot see: single mechanisms, in virtual time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/error.h"
+#include "tests/unit/net/lab.h"
+
+#define MS UINT64_C(1000000)
+
+static const struct sim_link quick = {.delay_ns = 100000};
+static const struct net_tuning defaults = {0};
+
+static void peer_stats(struct lab *lab, uint32_t i, struct transport_peer_stats *out)
+{
+    assert_int_equal(lab->nodes[i].transport->ops->peer_stats(lab->nodes[i].transport, 0, out), 0);
+}
+
+static void test_unnoticed_restart(void **state)
+{
+    (void)state;
+    struct lab *lab = lab_create(1, &quick, &defaults);
+    lab_pair(lab);
+    uint64_t boot_id = lab->nodes[0].boot_id[0];
+    lab_crash(lab, 1);
+    lab_start(lab, 1); /* at once: nothing has timed out */
+    lab_resolve(lab, 1, 0);
+    lab_wait(lab, &lab->nodes[0].ups[0], 2, 1000);
+    assert_int_equal(lab->nodes[0].downs[0], 1);
+    assert_int_equal(lab->nodes[0].down_status[0], HS_ERR_CANCELED);
+    assert_true(lab->nodes[0].boot_id[0] != boot_id);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 10, 100);
+    lab_wait(lab, &lab->nodes[1].n_messages, 10, 1000);
+    lab_destroy(lab);
+}
+
+static void test_late_data_of_an_old_session(void **state)
+{
+    (void)state;
+    struct lab *lab = lab_create(2, &quick, &defaults);
+    lab_start(lab, 1);
+    lab->nodes[1].tap->recording = true;
+    lab_start(lab, 0);
+    lab_resolve(lab, 0, 1);
+    lab_wait(lab, &lab->nodes[1].ups[0], 1, 1000);
+    lab_send_numbers(lab, 0, 0, 0, 20, 500);
+    lab_wait(lab, &lab->nodes[1].n_messages, 20, 1000);
+    lab->nodes[1].tap->recording = false;
+    struct tap *tap = lab->nodes[1].tap;
+    uint32_t n = tap->n_records;
+    assert_true(n > 3);
+
+    uint64_t before = lab_rejected(lab, 1);
+    for (uint32_t r = 0; r < n; r++) /* replayed within the session */
+        lab_inject(lab, 1, &tap->records[r].from, tap->records[r].data, tap->records[r].len);
+    assert_int_equal(lab_rejected(lab, 1), before + n);
+    assert_int_equal(lab->nodes[1].n_messages, 20);
+
+    lab_crash(lab, 0);
+    lab_start(lab, 0);
+    lab_resolve(lab, 0, 1);
+    lab_wait(lab, &lab->nodes[1].ups[0], 2, 1000);
+    before = lab_rejected(lab, 1);
+    uint32_t packets = 0;
+    for (uint32_t r = 0; r < n; r++) { /* and into the next */
+        if ((tap->records[r].data[2] & 15) != 4)
+            continue;
+        packets++;
+        lab_inject(lab, 1, &tap->records[r].from, tap->records[r].data, tap->records[r].len);
+    }
+    assert_int_equal(lab_rejected(lab, 1), before + packets);
+    assert_int_equal(lab->nodes[1].n_messages, 20);
+    assert_int_equal(lab->nodes[1].downs[0], 1);
+    lab_destroy(lab);
+}
+
+static void test_rekeying_under_loss(void **state)
+{
+    (void)state;
+    const struct sim_link lossy = {.delay_ns = 500000, .loss = 0.05, .duplicate = 0.05, .reorder = 0.05, .reorder_ns = 2 * MS};
+    const struct net_tuning tuning = {.rekey_packets = 40};
+    struct lab *lab = lab_create(3, &lossy, &tuning);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 3000, 700);
+    lab_wait(lab, &lab->nodes[1].n_messages, 3000, 60000);
+    assert_int_equal(lab->nodes[0].downs[0] + lab->nodes[1].downs[0], 0);
+    assert_true(lab->nodes[0].tap->newest_generation >= 10);
+    lab_destroy(lab);
+}
+
+/* A side that only ever acknowledges and sends unreliable messages gets new keys as well. */
+static void test_rekeying_of_a_listener(void **state)
+{
+    (void)state;
+    const struct net_tuning tuning = {.rekey_ns = 500 * MS};
+    struct lab *lab = lab_create(4, &quick, &tuning);
+    lab_pair(lab);
+    for (int i = 0; i < 400; i++) {
+        assert_int_equal(lab_send(lab, 1, 0, "probe", 5, TRANSPORT_UNRELIABLE), 0);
+        lab_run_ms(lab, 10);
+    }
+    assert_in_range(lab->nodes[1].tap->newest_generation, 6, 8);
+    assert_int_equal(lab->nodes[0].n_messages, 400);
+    lab_destroy(lab);
+}
+
+static void test_one_way_cut(void **state)
+{
+    (void)state;
+    const struct net_tuning tuning = {.peer_timeout_ns = 2000 * MS, .keep_alive_ns = 1000 * MS};
+    struct lab *lab = lab_create(5, &quick, &tuning);
+    lab_pair(lab);
+    struct sim_link cut = quick;
+    cut.cut = true;
+    assert_int_equal(sim_net_set_link(lab->net, "node0:1", "node1:1", &cut), 0);
+    uint64_t start = lab->now_ns;
+    assert_int_equal(lab_send(lab, 0, 0, "lost", 4, 0), 0);
+    lab_wait(lab, &lab->nodes[0].downs[0], 1, 10000);
+    assert_int_equal(lab->nodes[0].down_status[0], HS_ERR_TIMEOUT);
+    assert_in_range(lab->nodes[0].down_ns[0] - start, 2000 * MS, 3500 * MS);
+    lab_wait(lab, &lab->nodes[1].downs[0], 1, 10000); /* hears nothing: its keep-alive goes unanswered */
+    assert_int_equal(lab->nodes[1].n_messages, 0);
+    assert_int_equal(sim_net_set_link(lab->net, "node0:1", "node1:1", &quick), 0);
+    lab_wait(lab, &lab->nodes[0].ups[0], 2, 5000);
+    lab_wait(lab, &lab->nodes[1].ups[0], 2, 5000);
+    lab_destroy(lab);
+}
+
+static void test_silent_death_of_an_idle_peer(void **state)
+{
+    (void)state;
+    const struct net_tuning tuning = {.peer_timeout_ns = 1000 * MS, .keep_alive_ns = 2000 * MS};
+    struct lab *lab = lab_create(6, &quick, &tuning);
+    lab_pair(lab);
+    lab_run_ms(lab, 10000); /* keep-alives keep it up */
+    assert_int_equal(lab->nodes[0].downs[0] + lab->nodes[1].downs[0], 0);
+    uint64_t start = lab->now_ns;
+    lab_crash(lab, 1);
+    lab_wait(lab, &lab->nodes[0].downs[0], 1, 20000);
+    assert_in_range(lab->nodes[0].down_ns[0] - start, 1000 * MS, 5000 * MS);
+    lab_destroy(lab);
+}
+
+static void test_slow_path(void **state)
+{
+    (void)state;
+    const struct sim_link far = {.delay_ns = 1000 * MS, .jitter_ns = 100 * MS};
+    struct lab *lab = lab_create(7, &far, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 4, 1 << 20);
+    lab_wait(lab, &lab->nodes[1].n_messages, 4, 60000);
+    struct transport_peer_stats stats;
+    peer_stats(lab, 0, &stats);
+    assert_int_equal(stats.retransmits, 0);
+    assert_in_range(stats.rtt_ns, 2000 * MS, 2200 * MS);
+    assert_int_equal(lab->nodes[0].downs[0], 0);
+    assert_int_equal(lab->nodes[1].ups[0], 1);
+    lab_destroy(lab);
+}
+
+static void test_rtt_is_measured(void **state)
+{
+    (void)state;
+    const struct sim_link link = {.delay_ns = 10 * MS};
+    struct lab *lab = lab_create(8, &link, &defaults);
+    lab_pair(lab);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(lab_send(lab, 0, 0, "x", 1, 0), 0);
+        assert_int_equal(lab_send(lab, 1, 0, "x", 1, 0), 0);
+        lab_run_ms(lab, 30);
+    }
+    struct transport_peer_stats stats;
+    for (uint32_t i = 0; i < 2; i++) {
+        peer_stats(lab, i, &stats);
+        assert_in_range(stats.rtt_ns, 20 * MS, 20 * MS + MS / 2);
+        assert_true(stats.rtt_variance_ns < MS);
+    }
+    lab_destroy(lab);
+}
+
+/* 10 MB/s with a short queue: the window must find the rate, fill most of it, and not drown it in repetitions. */
+static void test_bandwidth_limit(void **state)
+{
+    (void)state;
+    const struct sim_link link = {.delay_ns = 5 * MS, .bytes_per_s = 10000000, .queue_bytes = 200000};
+    struct lab *lab = lab_create(9, &link, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    uint64_t start = lab->now_ns;
+    lab_send_numbers(lab, 0, 0, 0, 200, 100000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 200, 60000);
+    double seconds = (double)(lab->now_ns - start) / 1e9;
+    struct transport_peer_stats stats;
+    peer_stats(lab, 0, &stats);
+    print_message("          20 MB over 10 MB/s in %.2f s, %llu repetitions\n", seconds, (unsigned long long)stats.retransmits);
+    assert_true(seconds < 3.0);
+    assert_true(stats.retransmits < 20000000 / 1400 / 4);
+    lab_destroy(lab);
+}
+
+/* 5 % loss that has nothing to do with load must not starve the stream. */
+static void test_loss_tolerance(void **state)
+{
+    (void)state;
+    const struct sim_link link = {.delay_ns = 10 * MS, .loss = 0.05};
+    struct lab *lab = lab_create(10, &link, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    uint64_t start = lab->now_ns;
+    lab_send_numbers(lab, 0, 0, 0, 100, 100000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 100, 60000);
+    double seconds = (double)(lab->now_ns - start) / 1e9;
+    print_message("          10 MB over 20 ms RTT with 5 %% loss in %.2f s\n", seconds);
+    assert_true(seconds < 15);
+    lab_destroy(lab);
+}
+
+static void test_jitter_is_not_loss(void **state)
+{
+    (void)state;
+    const struct sim_link link = {.delay_ns = 10 * MS, .reorder = 0.1, .reorder_ns = 2 * MS};
+    struct lab *lab = lab_create(11, &link, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 2000, 1000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 2000, 60000);
+    struct transport_peer_stats stats;
+    peer_stats(lab, 0, &stats);
+    assert_true(stats.retransmits < 40);
+    lab_destroy(lab);
+}
+
+static void test_small_messages_share_datagrams(void **state)
+{
+    (void)state;
+    struct lab *lab = lab_create(12, &quick, &defaults);
+    lab_pair(lab);
+    lab_run_ms(lab, 50);
+    uint32_t before = lab->nodes[0].tap->sent_by_type[4];
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 100, 20);
+    lab_wait(lab, &lab->nodes[1].n_messages, 100, 1000);
+    assert_in_range(lab->nodes[0].tap->sent_by_type[4] - before, 1, 3); /* 2,800 bytes of frames */
+    lab_run_ms(lab, 50);
+    assert_true(lab->nodes[1].tap->sent_by_type[4] <= 4); /* and few acknowledgements */
+    lab_destroy(lab);
+}
+
+static void test_limit_of_peers(void **state)
+{
+    (void)state;
+    const struct net_tuning tuning = {.max_peers = 1};
+    struct lab *lab = lab_create(13, &quick, &tuning);
+    lab_pair(lab);
+    uint32_t peer;
+    struct transport *transport = lab->nodes[0].transport;
+    assert_int_equal(transport->ops->resolve(transport, "node9:1", &peer), HS_ERR_LIMIT);
+    lab_start(lab, 2);
+    lab_resolve(lab, 2, 0); /* refused at the other end, over and over, without harm */
+    lab_run_ms(lab, 3000);
+    assert_int_equal(lab->nodes[0].downs[0], 0);
+    assert_int_equal(lab->nodes[0].ups[0], 1);
+    lab_destroy(lab);
+}
+
+/* One recorded first message, sent again from a thousand addresses. */
+static void test_flood_of_handshakes(void **state)
+{
+    (void)state;
+    const struct net_tuning tuning = {.max_half_open = 16};
+    struct lab *lab = lab_create(14, &quick, &tuning);
+    lab_start(lab, 1);
+    lab->nodes[1].tap->recording = true;
+    lab_start(lab, 0);
+    lab_resolve(lab, 0, 1);
+    lab_wait(lab, &lab->nodes[0].ups[0], 1, 1000);
+    struct tap *tap = lab->nodes[1].tap;
+    assert_int_equal(tap->records[0].data[2] & 15, 1);
+    uint32_t responses = tap->sent_by_type[2];
+    for (uint32_t i = 0; i < 1000; i++) {
+        struct carrier_address from = {.len = 8};
+        memcpy(from.bytes, "x000000:", 8);
+        memcpy(from.bytes + 1, &i, sizeof i);
+        lab_inject(lab, 1, &from, tap->records[0].data, tap->records[0].len);
+    }
+    assert_true(tap->sent_by_type[2] - responses <= 4); /* a quarter of the half-open slots */
+    assert_true(tap->sent_by_type[3] >= 990);           /* the others were asked to prove their address */
+    lab_start(lab, 2); /* an honest newcomer answers the cookie and gets in */
+    lab_resolve(lab, 2, 1);
+    lab_wait(lab, &lab->nodes[2].ups[0], 1, 1000);
+    assert_int_equal(lab->nodes[2].tap->sent_by_type[1], 2);
+    lab_run_ms(lab, 11000); /* the half-open ones are forgotten */
+    assert_int_equal(lab->nodes[1].downs[0], 0);
+    lab_destroy(lab);
+}
+
+static uint64_t trace_of_a_world(uint64_t seed)
+{
+    const struct sim_link lossy = {.delay_ns = MS, .jitter_ns = MS, .loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.02};
+    struct lab *lab = lab_create(seed, &lossy, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 500, 900);
+    lab_wait(lab, &lab->nodes[1].n_messages, 500, 60000);
+    uint64_t trace = lab->nodes[0].trace * 31 + lab->nodes[1].trace;
+    lab_destroy(lab);
+    return trace;
+}
+
+static void test_same_seed_same_world(void **state)
+{
+    (void)state;
+    assert_true(trace_of_a_world(42) == trace_of_a_world(42));
+    assert_true(trace_of_a_world(42) != trace_of_a_world(43));
+}
+
+static void test_own_address(void **state)
+{
+    (void)state;
+    struct lab *lab = lab_create(15, &quick, &defaults);
+    lab_start(lab, 0);
+    lab_resolve(lab, 0, 0);
+    lab_run_ms(lab, 5000);
+    assert_int_equal(lab->nodes[0].ups[0], 0);
+    assert_in_range(lab->nodes[0].tap->sent_by_type[1], 1, 2); /* sees that it talks to itself and stops */
+    lab_destroy(lab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unnoticed_restart),
+        cmocka_unit_test(test_late_data_of_an_old_session),
+        cmocka_unit_test(test_rekeying_under_loss),
+        cmocka_unit_test(test_rekeying_of_a_listener),
+        cmocka_unit_test(test_one_way_cut),
+        cmocka_unit_test(test_silent_death_of_an_idle_peer),
+        cmocka_unit_test(test_slow_path),
+        cmocka_unit_test(test_rtt_is_measured),
+        cmocka_unit_test(test_bandwidth_limit),
+        cmocka_unit_test(test_loss_tolerance),
+        cmocka_unit_test(test_jitter_is_not_loss),
+        cmocka_unit_test(test_small_messages_share_datagrams),
+        cmocka_unit_test(test_limit_of_peers),
+        cmocka_unit_test(test_flood_of_handshakes),
+        cmocka_unit_test(test_same_seed_same_world),
+        cmocka_unit_test(test_own_address),
+    };
+    return cmocka_run_group_tests_name("reliable", tests, NULL, NULL);
+}
