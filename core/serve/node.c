@@ -156,11 +156,21 @@ int node_create(const struct node_config *config, const struct env *env, struct 
     return 0;
 }
 
+/* Peers hear it from us rather than by our silence; the poll hands it to the wire. */
+static void say_goodbye(struct node *node, uint64_t now_ns)
+{
+    struct transport_event events[EVENTS_PER_POLL];
+    cluster_leave(node->cluster);
+    node->transport->ops->poll(node->transport, now_ns, events, EVENTS_PER_POLL);
+}
+
 void node_destroy(struct node *node)
 {
     if (!node)
         return;
     uint64_t now_ns = env_now_ns(&node->env);
+    if (node->cluster)
+        say_goodbye(node, now_ns);
     for (uint32_t i = 0; node->entries && i < node->max_entries; i++)
         if (node->entries[i].state != ENTRY_FREE)
             entry_abort(&node->entries[i], HS_ERR_CLOSED, "the node is stopping", now_ns);
@@ -187,10 +197,7 @@ int node_join(struct node *node, const char *address, struct error *err)
 {
     if (!node->cluster)
         return error_set(err, HS_ERR_UNSUPPORTED, "this node has no transport and cannot join %s", address);
-    int status = cluster_join(node->cluster, address, err);
-    if (status == 0 && node->n_seeds < NODE_MAX_SEEDS)
-        snprintf(node->seeds[node->n_seeds++], TRANSPORT_ADDRESS_TEXT, "%s", address);
-    return status;
+    return cluster_join(node->cluster, address, err);
 }
 
 bool node_find_peer(const struct node *node, uint32_t peer, struct cluster_peer_info *out)
@@ -338,10 +345,6 @@ uint64_t node_step(struct node *node, uint64_t now_ns)
     if (node->transport && !forward_outbox_empty(&node->outbox))
         busy |= forward_outbox_flush(&node->outbox, node->transport);
     update_load(node);
-    if (node->draining && !node->left && node_drained(node) && node->cluster) {
-        node->left = true;
-        cluster_leave(node->cluster);
-    }
     if (node->transport) {
         next = earlier(next, node->transport->ops->next_deadline_ns(node->transport));
         if (!forward_outbox_empty(&node->outbox))
@@ -390,14 +393,6 @@ void node_set_tenant_weight(struct node *node, const char *tenant, float weight)
 void node_drain(struct node *node, bool on)
 {
     node->draining = on;
-    if (on || !node->left)
-        return;
-    node->left = false;
-    for (uint32_t i = 0; i < node->n_seeds; i++) {
-        struct error err;
-        if (cluster_join(node->cluster, node->seeds[i], &err) < 0)
-            log_warn("serve", "cannot join %s again: %s", node->seeds[i], err.text);
-    }
 }
 
 bool node_draining(const struct node *node)

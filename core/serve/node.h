@@ -59,7 +59,7 @@ void node_cancel_wanted(struct node *node);
 /* Weighted fair share of a tenant, 1 for all others. */
 void node_set_tenant_weight(struct node *node, const char *tenant, float weight);
 
-/* drain: finish what runs, refuse new work (503 at the edge), leave the group when empty. */
+/* drain: finish what runs, refuse new work (503 at the edge), and have peers send none; until turned off. The group is left at node_destroy. */
 void node_drain(struct node *node, bool on);
 bool node_draining(const struct node *node);
 bool node_drained(const struct node *node);

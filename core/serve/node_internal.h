@@ -15,10 +15,7 @@
 #include "core/serve/node_metrics.h"
 #include "core/serve/scheduler.h"
 
-enum {
-    ENTRY_MAX_EXCLUDED = 16, /* peers tried for one request; then it is computed here */
-    NODE_MAX_SEEDS = 64,
-};
+enum { ENTRY_MAX_EXCLUDED = 16 }; /* peers tried for one request; then it is computed here */
 
 enum entry_state { ENTRY_FREE, ENTRY_ROUTE, ENTRY_LOCAL, ENTRY_REMOTE };
 
@@ -79,11 +76,9 @@ struct node {
     struct forward_scratch scratch;
     uint8_t *encoded;               /* [max_message_bytes] */
 
-    bool busy, draining, left, push_back, any_lost;
+    bool busy, draining, push_back, any_lost;
     uint64_t check_ns; /* when deadlines and silences are looked at next */
     uint64_t started_ns;
-    char seeds[NODE_MAX_SEEDS][TRANSPORT_ADDRESS_TEXT];
-    uint32_t n_seeds;
     struct cluster_load load;
     uint64_t evicted_seen;
 };

@@ -83,7 +83,7 @@ static void *run(void *arg)
         bool ending = may_end(loop, now_ns);
         uint64_t next_ns = run_once(loop, now_ns, &busy);
         if (ending)
-            return NULL; /* after a last step, in which a drained node says good-bye */
+            return NULL;
         if (loop->config.poll == NODE_POLL_BUSY) {
             relax();
             continue;

@@ -23,7 +23,8 @@ struct scheduler {
 
     /* The step under way. */
     bool in_flight;
-    uint64_t step_id, step_started_ns;
+    struct step step;
+    uint64_t step_started_ns;
     struct step_span *spans;         /* [n_spans] */
     struct sequence **span_sequence; /* [n_spans] */
     uint32_t n_spans;

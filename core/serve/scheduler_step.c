@@ -144,8 +144,8 @@ bool scheduler_run(struct scheduler *scheduler, uint64_t now_ns)
     form_step(scheduler);
     if (!scheduler->n_spans)
         return false;
-    struct step step = {.id = ++scheduler->step_id, .spans = scheduler->spans, .n_spans = scheduler->n_spans};
-    int status = scheduler->config.backend->ops->submit(scheduler->config.backend, &step);
+    scheduler->step = (struct step){.id = scheduler->step.id + 1, .spans = scheduler->spans, .n_spans = scheduler->n_spans};
+    int status = scheduler->config.backend->ops->submit(scheduler->config.backend, &scheduler->step);
     if (status == HS_ERR_BUSY) {
         scheduler->n_spans = 0;
         return false;
@@ -222,7 +222,7 @@ bool scheduler_poll(struct scheduler *scheduler, uint64_t now_ns)
     struct step_completion completion;
     if (!scheduler->in_flight || scheduler->config.backend->ops->poll(scheduler->config.backend, &completion) != 1)
         return false;
-    hs_assert(completion.id == scheduler->step_id);
+    hs_assert(completion.id == scheduler->step.id);
     scheduler->in_flight = false;
     if (completion.status < 0) {
         log_error("serve", "a step of %u spans failed: %s", scheduler->n_spans, error_name(completion.status));

@@ -210,9 +210,9 @@ static int make_client(struct world *world, uint32_t index, uint64_t arrive_ns)
     request->on_event = on_event;
     request->user = client;
     if (rng_below(&world->rng, 10) == 0)
-        client->cancel_ns = arrive_ns + rng_below(&world->rng, 1000000000);
+        client->cancel_ns = arrive_ns + rng_below(&world->rng, 150000000);
     if (rng_below(&world->rng, 20) == 0)
-        request->deadline_ns = arrive_ns + 1 + rng_below(&world->rng, 2000000000);
+        request->deadline_ns = arrive_ns + 1 + rng_below(&world->rng, 400000000);
     return 0;
 }
 
