@@ -4,11 +4,6 @@
 
 enum { MIN_PAGES = 2, MAX_PAGES = 1 << 30 };
 
-uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens)
-{
-    return 2ull * sizeof(uint16_t) * page_tokens * model->n_layers * model->n_kv_heads * model->d_head;
-}
-
 uint64_t kv_size_free_memory(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -24,16 +19,16 @@ uint64_t kv_size_free_memory(void)
     return kib * 1024;
 }
 
-int kv_size_pages(const struct kv_size_request *request, const struct model_desc *model, uint32_t *out, struct error *err)
+int kv_size_pages(const struct kv_size_request *request, uint32_t *out, struct error *err)
 {
-    uint64_t page_bytes = kv_page_bytes(model, request->page_tokens);
-    uint64_t context_pages = (model->n_context + request->page_tokens - 1) / request->page_tokens;
-    uint64_t useful = context_pages * request->max_sequences;
+    uint64_t page_bytes = request->page_bytes;
     uint64_t pages = request->pages;
-    if (!pages && request->memory_bytes)
+    if (!pages && request->memory_bytes) {
         pages = request->memory_bytes / page_bytes;
-    else if (!pages)
-        pages = request->free_bytes / 4 / page_bytes < useful ? request->free_bytes / 4 / page_bytes : useful;
+    } else if (!pages) {
+        uint64_t share = request->free_bytes / 4 / page_bytes;
+        pages = share < request->useful_pages ? share : request->useful_pages;
+    }
     if (pages > MAX_PAGES)
         pages = MAX_PAGES;
     if (pages < MIN_PAGES)

@@ -94,14 +94,14 @@ static int set_insecure_peers(void *config, const char *text, struct error *err)
 static int set_fabric(void *config, const char *text, struct error *err)
 {
     static const struct named_value names[] = {{"sockets", 0}};
-    int value;
+    int value = 0;
     return CHOOSE(text, names, "sockets", &value, err);
 }
 
 static int set_backend(void *config, const char *text, struct error *err)
 {
     static const struct named_value names[] = {{"auto", BACKEND_CPU}, {"cpu", BACKEND_CPU}, {"null", BACKEND_NULL}};
-    int value;
+    int value = 0;
     int rc = CHOOSE(text, names, "auto, cpu, null", &value, err);
     if (!rc)
         OPTIONS(config)->backend = (enum backend_choice)value;
@@ -111,7 +111,7 @@ static int set_backend(void *config, const char *text, struct error *err)
 static int set_compute(void *config, const char *text, struct error *err)
 {
     static const struct named_value names[] = {{"f32", 0}};
-    int value;
+    int value = 0;
     return CHOOSE(text, names, "f32", &value, err);
 }
 
@@ -220,7 +220,7 @@ static int set_gossip_interval(void *config, const char *text, struct error *err
 static int set_route(void *config, const char *text, struct error *err)
 {
     static const struct named_value names[] = {{"cost", ROUTE_COST}, {"longest", ROUTE_LONGEST}, {"none", ROUTE_NONE}};
-    int value;
+    int value = 0;
     int rc = CHOOSE(text, names, "cost, longest, none", &value, err);
     if (!rc)
         OPTIONS(config)->route = (enum route_mode)value;
@@ -230,7 +230,7 @@ static int set_route(void *config, const char *text, struct error *err)
 static int set_poll(void *config, const char *text, struct error *err)
 {
     static const struct named_value names[] = {{"adaptive", NODE_POLL_ADAPTIVE}, {"busy", NODE_POLL_BUSY}};
-    int value;
+    int value = 0;
     int rc = CHOOSE(text, names, "adaptive, busy", &value, err);
     if (!rc)
         OPTIONS(config)->poll = (enum node_poll)value;
@@ -259,7 +259,7 @@ static int set_log_level(void *config, const char *text, struct error *err)
 static int set_log_format(void *config, const char *text, struct error *err)
 {
     static const struct named_value names[] = {{"text", LOG_FORMAT_TEXT}, {"json", LOG_FORMAT_JSON}};
-    int value;
+    int value = 0;
     int rc = CHOOSE(text, names, "text, json", &value, err);
     if (!rc)
         OPTIONS(config)->log_format = (enum log_format)value;

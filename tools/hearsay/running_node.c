@@ -66,26 +66,27 @@ static void show_progress(void *arg, const char *what, double share)
 static int open_backend(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
+    const struct model_desc *model = r->model->desc;
     const struct kv_size_request size = {
         .pages = o->kv_pages,
         .memory_bytes = o->kv_memory_bytes,
-        .page_tokens = o->page_tokens,
-        .max_sequences = o->max_sequences,
-        .free_bytes = o->backend == BACKEND_NULL ? 0 : kv_size_free_memory(),
+        .page_bytes = cpu_backend_page_bytes(model, o->page_tokens),
+        .useful_pages = (uint64_t)o->max_sequences * ((model->n_context + o->page_tokens - 1) / o->page_tokens),
+        .free_bytes = kv_size_free_memory(),
     };
     uint32_t n_pages;
-    int rc = kv_size_pages(&size, r->model->desc, &n_pages, err);
+    int rc = kv_size_pages(&size, &n_pages, err);
     if (rc)
         return rc;
     if (o->backend == BACKEND_NULL) {
         const struct null_backend_config config = {
-            .n_pages = n_pages, .page_tokens = o->page_tokens, .n_vocab = r->model->desc->n_vocab, .fixed_ns = 20000, .row_ns = 200};
+            .n_pages = n_pages, .page_tokens = o->page_tokens, .n_vocab = model->n_vocab, .fixed_ns = 20000, .row_ns = 200};
         r->backend = null_backend_create(&config, &r->env);
         return r->backend ? 0 : error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     }
     const struct cpu_list *cpus = o->compute_cpus.n ? &o->compute_cpus : &o->cpus;
     const struct cpu_backend_config config = {
-        .model = r->model->desc,
+        .model = model,
         .page_tokens = o->page_tokens,
         .n_pages = n_pages,
         .cpus = cpus->cpus,
