@@ -98,7 +98,8 @@ void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint
 
 void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_state state, uint32_t incarnation, uint64_t now_ns)
 {
-    bool changed = m->state != state;
+    enum cluster_peer_state old = m->state;
+    bool changed = old != state;
     if (!changed && m->incarnation == incarnation)
         return;
     m->incarnation = incarnation;
@@ -108,7 +109,9 @@ void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_sta
     m->state = state;
     m->state_since_ns = now_ns;
     bool out = state == CLUSTER_PEER_DEAD || state == CLUSTER_PEER_LEFT;
-    log_info("cluster", "peer %s is %s", m->name[0] ? m->name : m->address, cluster_state_name(state));
+    bool is_passing = state == CLUSTER_PEER_SUSPECT || old == CLUSTER_PEER_SUSPECT;
+    log_write(is_passing && !out ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "cluster", "peer %s is %s", m->name[0] ? m->name : m->address,
+              cluster_state_name(state));
     if (state == CLUSTER_PEER_DEAD)
         counter_add(c->count.deaths, 1);
     if (out) {

@@ -142,8 +142,11 @@ static void probe_failed(struct cluster *c, struct probe *probe, uint64_t now_ns
         health_change(c, (int)(probe->helpers - probe->nacks));
     else if (!probe->helpers)
         health_change(c, 1);
-    if (m && (m->state == CLUSTER_PEER_ALIVE || m->state == CLUSTER_PEER_SUSPECT))
+    if (m && (m->state == CLUSTER_PEER_ALIVE || m->state == CLUSTER_PEER_SUSPECT)) {
         swim_suspect(c, m, c->info.boot_id, now_ns);
+        if (m->up)
+            send_probe(c, m, WIRE_PING, ++c->probe_number, 0); /* carries the news to it: a live one refutes at once */
+    }
 }
 
 static void expire_probes(struct cluster *c, uint64_t now_ns)

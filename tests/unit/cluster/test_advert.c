@@ -1,0 +1,263 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/base/rng.h"
+#include "core/cluster/advert.h"
+#include "core/cluster/replica.h"
+
+static uint64_t name_of(uint64_t i)
+{
+    struct rng rng;
+    rng_seed(&rng, i + 1);
+    return rng_u64(&rng);
+}
+
+static void add_chain(struct advert *a, uint64_t parent, uint32_t first, uint32_t n)
+{
+    uint64_t names[64];
+    for (uint32_t i = 0; i < n; i++)
+        names[i] = name_of(first + i);
+    advert_add(a, parent, names, n);
+}
+
+static void test_budget_takes_heads_first(void **state)
+{
+    struct advert *a = advert_create(0);
+    add_chain(a, 1, 0, 10);   /* depth 0 to 9 */
+    add_chain(a, 2, 100, 10); /* another root */
+    assert_int_equal(advert_pump(a, 4), 4);
+    uint32_t expected[] = {0, 100, 1, 101};
+    for (int i = 0; i < 4; i++)
+        assert_true(block_set_has(advert_set(a), name_of(expected[i])));
+    assert_true(advert_pending(a));
+    assert_int_equal(advert_pump(a, 1000), 16);
+    assert_false(advert_pending(a));
+    advert_destroy(a);
+}
+
+static void test_waiting_block_removed_costs_nothing(void **state)
+{
+    struct advert *a = advert_create(0);
+    add_chain(a, 1, 0, 3);
+    uint64_t last = name_of(2);
+    advert_remove(a, &last, 1);
+    assert_int_equal(advert_pump(a, 1000), 2);
+    assert_int_equal(advert_sequence(a), 2);
+    advert_destroy(a);
+}
+
+static void test_cap_displaces_the_deepest(void **state)
+{
+    struct advert *a = advert_create(4);
+    add_chain(a, 1, 0, 6);
+    advert_pump(a, 1000);
+    assert_int_equal(block_set_len(advert_set(a)), 4);
+    add_chain(a, 2, 100, 2); /* two heads: depth 0 and 1 */
+    assert_true(advert_pending(a));
+    advert_pump(a, 1000);
+    assert_int_equal(block_set_len(advert_set(a)), 4);
+    uint32_t kept[] = {0, 1, 100, 101};
+    for (int i = 0; i < 4; i++)
+        assert_true(block_set_has(advert_set(a), name_of(kept[i])));
+    /* What was displaced comes back when there is room. */
+    uint64_t gone[] = {name_of(101), name_of(100)};
+    advert_remove(a, gone, 2);
+    advert_pump(a, 1000);
+    assert_true(block_set_has(advert_set(a), name_of(2)) && block_set_has(advert_set(a), name_of(3)));
+    assert_false(block_set_has(advert_set(a), name_of(4)));
+    advert_destroy(a);
+}
+
+static struct wire_delta delta_from(const struct advert *a, uint64_t first, uint8_t *buffer, size_t cap)
+{
+    struct writer w;
+    writer_init(&w, buffer, cap);
+    uint64_t next = advert_write_runs(a, first, &w);
+    struct wire_delta delta = {.first = first, .n_changes = (uint32_t)(next - first)};
+    reader_init(&delta.runs, buffer, w.len);
+    return delta;
+}
+
+static void send_manifest(const struct advert *a, struct replica *r)
+{
+    uint64_t checksums[BLOCK_SET_PAGES];
+    for (uint32_t page = 0; page < BLOCK_SET_PAGES; page++)
+        checksums[page] = block_set_page_checksum(advert_set(a), page);
+    replica_apply_manifest(r, advert_sequence(a), (const uint8_t *)checksums);
+}
+
+static void send_stale_pages(const struct advert *a, struct replica *r, uint32_t at_most)
+{
+    static uint64_t names[4096];
+    for (uint32_t page = 0; page < BLOCK_SET_PAGES && at_most; page++) {
+        if (!r->stale[page])
+            continue;
+        struct wire_page message = {.epoch = r->epoch, .sequence = advert_sequence(a), .page = page};
+        message.n = block_set_page_names(advert_set(a), page, names, 4096);
+        message.names = (const uint8_t *)names;
+        replica_apply_page(r, &message);
+        at_most--;
+    }
+}
+
+static void assert_equal_sets(const struct advert *a, const struct replica *r)
+{
+    assert_int_equal(block_set_len(advert_set(a)), replica_blocks(r));
+    assert_true(block_set_checksum(advert_set(a)) == block_set_checksum(r->set));
+}
+
+/* An origin that changes all the time, and a replica that gets deltas old, doubled, cut and late, manifests and pages at random
+ * moments. Whenever it says that it needs nothing, it must be equal to the origin. */
+static void test_replica_follows_at_random(void **state)
+{
+    struct rng rng;
+    rng_seed(&rng, 77);
+    struct advert *a = advert_create(3000);
+    struct replica_budget budget = {.max_blocks = 1u << 20};
+    struct replica r;
+    replica_init(&r, &budget);
+    assert_int_equal(replica_enter_epoch(&r, (struct wire_epoch){9, 1}), 0);
+    uint32_t equal = 0;
+    for (int round = 0; round < 20000; round++) {
+        uint64_t name = name_of(rng_below(&rng, 6000));
+        if (rng_below(&rng, 3))
+            advert_add(a, rng_below(&rng, 2) ? 1 : name_of(rng_below(&rng, 6000)), &name, 1);
+        else
+            advert_remove(a, &name, 1);
+        if (rng_below(&rng, 4) == 0)
+            advert_pump(a, (uint32_t)rng_below(&rng, 30));
+        uint8_t buffer[400];
+        if (rng_below(&rng, 3) == 0) {
+            uint64_t back = rng_below(&rng, 40), at = r.sequence + 1 + rng_below(&rng, 3);
+            uint64_t first = at > back + 1 ? at - back : 1;
+            if (advert_covers(a, first)) {
+                struct wire_delta delta = delta_from(a, first, buffer, 20 + rng_below(&rng, sizeof buffer - 20));
+                replica_apply_delta(&r, &delta);
+            }
+        }
+        if (rng_below(&rng, 200) == 0)
+            send_manifest(a, &r);
+        if (rng_below(&rng, 10) == 0)
+            send_stale_pages(a, &r, 1 + (uint32_t)rng_below(&rng, 100));
+        replica_set_target(&r, advert_sequence(a), block_set_checksum(advert_set(a)));
+        unsigned need = replica_need(&r);
+        assert_false(need & REPLICA_MANIFEST);
+        if (!need) {
+            assert_equal_sets(a, &r);
+            equal++;
+        }
+        assert_int_equal(budget.blocks, replica_blocks(&r));
+    }
+    assert_true(equal > 100);
+    replica_fini(&r);
+    assert_int_equal(budget.blocks, 0);
+    advert_destroy(a);
+}
+
+static void test_gap_and_duplicates(void **state)
+{
+    struct advert *a = advert_create(0);
+    struct replica_budget budget = {.max_blocks = 100};
+    struct replica r;
+    uint8_t buffer[512];
+    replica_init(&r, &budget);
+    replica_enter_epoch(&r, (struct wire_epoch){9, 1});
+    add_chain(a, 1, 0, 5);
+    advert_pump(a, 100);
+    uint64_t third = name_of(2);
+    advert_remove(a, &third, 1);
+    struct wire_delta late = delta_from(a, 3, buffer, sizeof buffer);
+    assert_int_equal(replica_apply_delta(&r, &late), 0);
+    uint8_t all[512];
+    struct wire_delta whole = delta_from(a, 1, all, sizeof all);
+    assert_int_equal(replica_apply_delta(&r, &whole), 6);
+    assert_int_equal(replica_apply_delta(&r, &whole), 0);
+    assert_int_equal(replica_apply_delta(&r, &late), 0);
+    assert_equal_sets(a, &r);
+    uint64_t names[5];
+    for (int i = 0; i < 5; i++)
+        names[i] = name_of((uint64_t)i);
+    assert_int_equal(replica_match(&r, names, 5), 2); /* 1-2-(3 gone)-4-5 matches two */
+    /* An older epoch of the same boot is refused, a newer one starts empty. */
+    assert_int_equal(replica_enter_epoch(&r, (struct wire_epoch){9, 0}), HS_ERR_INVALID);
+    assert_int_equal(replica_enter_epoch(&r, (struct wire_epoch){9, 2}), 0);
+    assert_int_equal(replica_blocks(&r), 0);
+    replica_fini(&r);
+    advert_destroy(a);
+}
+
+static void test_correction_heals_by_checksum(void **state)
+{
+    struct advert *a = advert_create(0);
+    struct replica_budget budget = {.max_blocks = 100};
+    struct replica r;
+    uint8_t buffer[512];
+    replica_init(&r, &budget);
+    replica_enter_epoch(&r, (struct wire_epoch){9, 1});
+    add_chain(a, 1, 0, 5);
+    advert_pump(a, 100);
+    struct wire_delta delta = delta_from(a, 1, buffer, sizeof buffer);
+    replica_apply_delta(&r, &delta);
+    replica_set_target(&r, 5, block_set_checksum(advert_set(a)));
+    assert_int_equal(replica_need(&r), 0);
+    uint64_t names[5];
+    for (int i = 0; i < 5; i++)
+        names[i] = name_of((uint64_t)i);
+    replica_correct(&r, names, 5, 1);
+    assert_int_equal(replica_match(&r, names, 5), 1);
+    assert_int_equal(replica_need(&r), REPLICA_MANIFEST);
+    send_manifest(a, &r);
+    assert_int_equal(replica_need(&r), REPLICA_PAGES);
+    send_stale_pages(a, &r, 100);
+    assert_int_equal(replica_need(&r), 0);
+    assert_equal_sets(a, &r);
+    replica_fini(&r);
+    advert_destroy(a);
+}
+
+static void test_memory_cap_holds(void **state)
+{
+    struct advert *a = advert_create(0);
+    struct replica_budget budget = {.max_blocks = 20};
+    struct replica r;
+    uint8_t buffer[2048];
+    replica_init(&r, &budget);
+    replica_enter_epoch(&r, (struct wire_epoch){9, 1});
+    add_chain(a, 1, 0, 50);
+    advert_pump(a, 100);
+    struct wire_delta delta = delta_from(a, 1, buffer, sizeof buffer);
+    assert_int_equal(replica_apply_delta(&r, &delta), 50);
+    replica_set_target(&r, 50, block_set_checksum(advert_set(a)));
+    assert_int_equal(replica_blocks(&r), 20);
+    assert_int_equal(replica_need(&r), 0); /* no use in fetching what has no room */
+    /* When the origin drops most of it there is room again, and the rest is repaired. */
+    uint64_t names[40];
+    for (uint64_t i = 0; i < 40; i++)
+        names[i] = name_of(i);
+    advert_remove(a, names, 40);
+    delta = delta_from(a, 51, buffer, sizeof buffer);
+    assert_int_equal(replica_apply_delta(&r, &delta), 40);
+    replica_set_target(&r, 90, block_set_checksum(advert_set(a)));
+    assert_int_equal(replica_need(&r), REPLICA_MANIFEST);
+    send_manifest(a, &r);
+    send_stale_pages(a, &r, BLOCK_SET_PAGES);
+    assert_int_equal(replica_need(&r), 0);
+    assert_equal_sets(a, &r);
+    replica_fini(&r);
+    advert_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_budget_takes_heads_first), cmocka_unit_test(test_waiting_block_removed_costs_nothing),
+        cmocka_unit_test(test_cap_displaces_the_deepest), cmocka_unit_test(test_replica_follows_at_random),
+        cmocka_unit_test(test_gap_and_duplicates),        cmocka_unit_test(test_correction_heals_by_checksum),
+        cmocka_unit_test(test_memory_cap_holds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
