@@ -242,6 +242,9 @@ static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
         if (layer->k_norm)
             norm_head(k, m->d_head, layer->k_norm, m->rms_epsilon);
         rotary_apply(m->rope_layout, table, m->d_head, k);
+        if (layer->key_centre)
+            for (uint32_t i = 0; i < m->d_head; i++)
+                k[i] -= layer->key_centre[h * m->d_head + i];
         f->kernels->halves_from_floats(k, key, m->d_head);
         f->kernels->halves_from_floats(v, value, m->d_head);
         kv_pool_store(f->kv, page, slot, f->layer, h, key, value);

@@ -78,11 +78,27 @@ static int take_vector(struct weights *w, float **next, const struct tensor_view
     return 0;
 }
 
+/* The constant part of a layer's keys: the bias where the rotation turns less than a radian in a thousand positions. */
+static void take_key_centre(struct weights *w, float **next, struct layer_weights *layer)
+{
+    const struct model_desc *m = w->model;
+    const uint32_t pairs = m->d_head / 2;
+    float *centre = *next;
+    if (!layer->k.bias || layer->k_norm)
+        return;
+    for (uint32_t i = 0; i < m->n_kv_heads * m->d_head; i++) {
+        uint32_t within = i % m->d_head, pair = m->rope_layout == ROPE_INTERLEAVED ? within / 2 : within % pairs;
+        centre[i] = m->rope_inv_freq[pair] < 1e-3f ? layer->k.bias[i] * m->rope_magnitude : 0.0f;
+    }
+    layer->key_centre = centre;
+    *next += m->n_kv_heads * m->d_head;
+}
+
 static int take_vectors(struct weights *w, struct error *err)
 {
     const struct model_desc *m = w->model;
     uint32_t q_size = m->n_heads * m->d_head, kv_size = m->n_kv_heads * m->d_head;
-    size_t per_layer = 2 * (size_t)m->d_model + 2 * (size_t)m->d_head + q_size + 2 * (size_t)kv_size;
+    size_t per_layer = 2 * (size_t)m->d_model + 2 * (size_t)m->d_head + q_size + 3 * (size_t)kv_size;
     float *next = malloc((m->n_layers * per_layer + m->d_model) * sizeof *next);
     int status = 0;
     if (!next)
@@ -104,6 +120,8 @@ static int take_vectors(struct weights *w, struct error *err)
         };
         for (size_t j = 0; j < sizeof parts / sizeof parts[0] && !status; j++)
             status = take_vector(w, &next, parts[j].view, parts[j].n, parts[j].optional, parts[j].out, err);
+        if (!status)
+            take_key_centre(w, &next, to);
     }
     return status ? status : take_vector(w, &next, &m->output_norm, m->d_model, false, &w->output_norm, err);
 }
