@@ -113,6 +113,8 @@ struct receive_slot {
 
 enum session_state { SESSION_OUTGOING, SESSION_HALF_OPEN, SESSION_UP };
 
+enum { SENT_TIMES = 256 };
+
 struct session {
     struct reliable *owner;
     struct peer *peer; /* NULL while half open */
@@ -138,8 +140,11 @@ struct session {
     /* Congestion and timers. */
     uint64_t in_flight, window_bytes, threshold_bytes, recovery_counter;
     uint32_t round_lost, round_acked, timeouts;
-    bool window_limited;
-    uint64_t rtt_ns, rtt_variance_ns, rto_start_ns, progress_ns, largest_acked, loss_check_ns;
+    bool window_limited, undo_possible; /* undo: of the last time-out, should it turn out that nothing was lost */
+    uint64_t undo_window_bytes, undo_threshold_bytes;
+    uint64_t rtt_ns, rtt_variance_ns, rto_start_ns, progress_ns, loss_check_ns;
+    uint64_t sent_ns[SENT_TIMES]; /* of the newest packets, by counter modulo SENT_TIMES */
+    uint64_t acked_end; /* one past the newest counter that the peer is known to have received */
 
     /* Receiving. */
     struct receive_slot *slots;

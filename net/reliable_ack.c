@@ -6,7 +6,7 @@
 
 enum {
     INITIAL_WINDOW_DATAGRAMS = 32,
-    FLOOR_WINDOW_DATAGRAMS = 16,
+    FLOOR_WINDOW_DATAGRAMS = 32,
     MAX_WINDOW_BYTES = 32 << 20,
     INITIAL_RTO_MS = 250,
     MAX_BACKOFF = 10,
@@ -94,8 +94,8 @@ static void window_cut(struct session *session, uint64_t newest_lost_counter)
 /* ---- fragments acknowledged and lost ---- */
 
 struct ack_result {
-    uint64_t bytes, rtt_sent_ns;
-    bool progress, sampled;
+    uint64_t bytes, newest_sent_ns; /* 0: not known from a fragment */
+    bool progress;
 };
 
 static void acknowledge(struct session *session, uint64_t number, uint64_t newest_counter, struct ack_result *result)
@@ -109,10 +109,8 @@ static void acknowledge(struct session *session, uint64_t number, uint64_t newes
     } else if (fragment->state == FRAGMENT_LOST) {
         session->n_lost--; /* it was only late */
     }
-    if (fragment->counter == newest_counter) {
-        result->sampled = true;
-        result->rtt_sent_ns = fragment->sent_ns;
-    }
+    if (fragment->counter == newest_counter)
+        result->newest_sent_ns = fragment->sent_ns;
     fragment->state = FRAGMENT_ACKED;
     session->round_acked++;
     result->progress = true;
@@ -140,7 +138,7 @@ static void detect_losses(struct session *session)
         struct send_fragment *fragment = fragment_at(session, i);
         if (fragment->state != FRAGMENT_IN_FLIGHT)
             continue;
-        if (fragment->counter > session->largest_acked) {
+        if (fragment->counter >= session->acked_end) {
             if (!fragment->resent)
                 break; /* all that follow were sent later still */
             continue;
@@ -160,6 +158,25 @@ static void detect_losses(struct session *session)
     }
     if (session->loss_check_ns != UINT64_MAX)
         reliable_timer_at(self, session->loss_check_ns);
+}
+
+/*
+ * A packet from before the last time-out has arrived after it: the path was slow, not lossy (in the spirit of F-RTO,
+ * RFC 5682, but certain, as every packet has its own counter). What has not been repeated yet counts as under way again.
+ */
+static void undo_timeout(struct session *session)
+{
+    session->undo_possible = false;
+    session->window_bytes = session->undo_window_bytes;
+    session->threshold_bytes = session->undo_threshold_bytes;
+    for (uint64_t i = session->una; i < session->next; i++) {
+        struct send_fragment *fragment = fragment_at(session, i);
+        if (fragment->state == FRAGMENT_LOST && fragment->counter >= session->acked_end) {
+            fragment->state = FRAGMENT_IN_FLIGHT;
+            session->n_lost--;
+            session->in_flight += fragment_frame_bytes(fragment);
+        }
+    }
 }
 
 static void release_acknowledged(struct session *session)
@@ -233,10 +250,18 @@ bool reliable_on_ack(struct session *session, struct reader *in)
         acknowledge(session, i, newest, &result);
     mark_bitmap(session, cumulative + 1, in, words, newest, &result);
     seal_session_confirm(&session->seal, newest);
-    if (newest > session->largest_acked)
-        session->largest_acked = newest;
-    if (result.sampled) {
-        uint64_t rtt = self->now_ns - result.rtt_sent_ns;
+    bool newer = newest >= session->acked_end;
+    if (newer)
+        session->acked_end = newest + 1;
+    if (session->undo_possible && newer && newest < session->recovery_counter)
+        undo_timeout(session);
+    else if (newest >= session->recovery_counter)
+        session->undo_possible = false;
+    /* The newest packet's time of sending: from the table, or from a fragment that went with it if the table has moved on. */
+    if (newer && session->seal.send_counter - newest <= SENT_TIMES)
+        result.newest_sent_ns = session->sent_ns[newest % SENT_TIMES];
+    if (newer && result.newest_sent_ns != 0) {
+        uint64_t rtt = self->now_ns - result.newest_sent_ns;
         reliable_rtt_sample(session, rtt > delay_ns ? rtt - delay_ns : rtt);
     }
     if (result.progress) {
@@ -260,7 +285,11 @@ bool reliable_on_ack(struct session *session, struct reader *in)
 
 static void retransmission_timeout(struct session *session)
 {
-    session->timeouts++;
+    if (session->timeouts++ == 0) {
+        session->undo_possible = true;
+        session->undo_window_bytes = session->window_bytes;
+        session->undo_threshold_bytes = session->threshold_bytes;
+    }
     for (uint64_t i = session->una; i < session->next; i++)
         if (fragment_at(session, i)->state == FRAGMENT_IN_FLIGHT)
             lose(session, i);

@@ -231,6 +231,7 @@ static uint8_t *begin_packet(struct session *session, struct writer *out, uint64
     writer_init(&header, packet, WIRE_PACKET_HEADER_BYTES);
     write_wire_header(&header, WIRE_PACKET, generation, session->remote_id);
     write_u64(&header, *counter);
+    session->sent_ns[*counter % SENT_TIMES] = self->now_ns;
     writer_init(out, packet + WIRE_PACKET_HEADER_BYTES, session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES);
     return packet;
 }

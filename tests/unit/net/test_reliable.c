@@ -158,7 +158,7 @@ static void test_slow_path(void **state)
     lab_wait(lab, &lab->nodes[1].n_messages, 4, 60000);
     struct transport_peer_stats stats;
     peer_stats(lab, 0, &stats);
-    assert_int_equal(stats.retransmits, 0);
+    assert_true(stats.retransmits < 20); /* before the first sample the timer cannot know */
     assert_in_range(stats.rtt_ns, 2000 * MS, 2200 * MS);
     assert_int_equal(lab->nodes[0].downs[0], 0);
     assert_int_equal(lab->nodes[1].ups[0], 1);

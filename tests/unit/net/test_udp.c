@@ -1,0 +1,187 @@
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/base/error.h"
+#include "net/net.h"
+#include "net/udp.h"
+
+static uint64_t no_random(void *self)
+{
+    return ++*(uint64_t *)self;
+}
+
+static uint64_t no_time(void *self)
+{
+    (void)self;
+    return 1;
+}
+
+static struct carrier *open_carrier(const char *bind, uint32_t datagram_bytes)
+{
+    struct carrier *carrier;
+    struct error err = {0};
+    if (udp_carrier_create(bind, datagram_bytes, &carrier, &err) != 0)
+        return NULL;
+    return carrier;
+}
+
+/* Batches of mixed lengths in both directions come out as they went in, whatever the kernel joins on the way. */
+static void exchange(const char *bind)
+{
+    struct carrier *a = open_carrier(bind, 1452), *b = open_carrier(bind, 1452);
+    if (a == NULL || b == NULL) {
+        print_message("          %s cannot be bound here\n", bind);
+        skip();
+    }
+    char text[128], from[128], own[128];
+    struct carrier_datagram out[100], in[7];
+    static uint8_t data[100][1452];
+    b->ops->local(b, text, sizeof text);
+    a->ops->local(a, own, sizeof own);
+    for (uint32_t i = 0; i < 100; i++) {
+        uint32_t len = i % 10 == 9 ? 100 + i : i < 50 ? 1452 : 700;
+        memset(data[i], (int)i + 1, len);
+        out[i] = (struct carrier_datagram){.data = data[i], .len = len};
+        assert_int_equal(a->ops->resolve(a, text, &out[i].address), 0);
+    }
+    assert_int_equal(a->ops->send(a, out, 100), 100);
+    uint32_t received = 0;
+    while (received < 100) {
+        struct pollfd fd = {.fd = b->ops->wait_fd(b), .events = POLLIN};
+        int n = b->ops->receive(b, in, 7);
+        assert_true(n >= 0);
+        if (n == 0)
+            assert_int_equal(poll(&fd, 1, 5000), 1);
+        for (int i = 0; i < n; i++, received++) {
+            assert_int_equal(in[i].len, out[received].len);
+            assert_memory_equal(in[i].data, data[received], in[i].len);
+            b->ops->format(b, &in[i].address, from, sizeof from);
+            assert_string_equal(from, own);
+        }
+    }
+    struct carrier_stats stats;
+    b->ops->stats(b, &stats);
+    assert_int_equal(stats.received_datagrams, 100);
+    a->ops->stats(a, &stats);
+    assert_int_equal(stats.sent_datagrams, 100);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
+static void test_exchange_v4(void **state)
+{
+    (void)state;
+    exchange("127.0.0.1:0");
+}
+
+static void test_exchange_v6(void **state)
+{
+    (void)state;
+    exchange("[::1]:0");
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    struct carrier *carrier = open_carrier("127.0.0.1:0", 0);
+    assert_non_null(carrier);
+    assert_int_equal(carrier->ops->mtu(carrier), 8192);
+    static const char *const bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "::1:7070",
+                                      "[::1]", "[]:1", "127.0.0.1:0", "0.0.0.0:7070"};
+    struct carrier_address address;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(carrier->ops->resolve(carrier, bad[i], &address), HS_ERR_PARSE);
+    assert_int_equal(carrier->ops->resolve(carrier, "no-such-host.invalid:7070", &address), HS_ERR_NOT_FOUND);
+    assert_int_equal(carrier->ops->resolve(carrier, "localhost:7070", &address), 0);
+    char text[64];
+    carrier->ops->format(carrier, &address, text, sizeof text);
+    assert_string_equal(text, "127.0.0.1:7070");
+    carrier->ops->destroy(carrier);
+    carrier = open_carrier("0.0.0.0:0", 0);
+    assert_non_null(carrier);
+    assert_int_equal(carrier->ops->mtu(carrier), 1452);
+    carrier->ops->local(carrier, text, sizeof text);
+    assert_int_equal(carrier->ops->resolve(carrier, text, &address), 0); /* an address that others could use */
+    carrier->ops->destroy(carrier);
+}
+
+static void test_errors_say_what_to_do(void **state)
+{
+    (void)state;
+    uint64_t counter = 0;
+    struct env env = {.now_ns = no_time, .random_u64 = no_random, .self = &counter};
+    struct transport *transport, *second;
+    struct error err = {0};
+    struct transport_sockets_config config = {.bind = "127.0.0.1:0"};
+    assert_int_equal(transport_sockets_create(&config, &env, &transport, &err), 0);
+    struct transport_info info;
+    transport->ops->info(transport, &info);
+    config.bind = info.local;
+    assert_int_equal(transport_sockets_create(&config, &env, &second, &err), HS_ERR_BUSY);
+    assert_non_null(strstr(err.text, info.local));
+    assert_non_null(strstr(err.text, "in use"));
+    config.bind = "192.0.2.1:7070"; /* TEST-NET-1, RFC 5737: nobody's */
+    config.insecure_peers = true;
+    assert_int_equal(transport_sockets_create(&config, &env, &second, &err), HS_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "192.0.2.1:7070"));
+    config.bind = "seven";
+    assert_int_equal(transport_sockets_create(&config, &env, &second, &err), HS_ERR_PARSE);
+    assert_non_null(strstr(err.text, "\"seven\""));
+    config.bind = "0.0.0.0:0";
+    config.insecure_peers = false;
+    assert_int_equal(transport_sockets_create(&config, &env, &second, &err), HS_ERR_AUTH);
+    assert_non_null(strstr(err.text, "--group-key-file"));
+    config.insecure_peers = true;
+    assert_int_equal(transport_sockets_create(&config, &env, &second, &err), 0);
+    second->ops->destroy(second);
+    transport->ops->destroy(transport);
+}
+
+static int load(const void *content, size_t len, uint8_t key[32], struct error *err)
+{
+    char path[] = "/tmp/hearsay-test-key-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, len), len);
+    close(fd);
+    int status = net_group_key_load(path, key, err);
+    unlink(path);
+    return status;
+}
+
+static void test_key_file(void **state)
+{
+    (void)state;
+    uint8_t key[32], expected[32];
+    struct error err = {0};
+    for (int i = 0; i < 32; i++)
+        expected[i] = (uint8_t)i;
+    const char *hex = "000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1E1F\n";
+    assert_int_equal(load(hex, strlen(hex), key, &err), 0);
+    assert_memory_equal(key, expected, 32);
+    memset(key, 0, 32);
+    assert_int_equal(load(expected, 32, key, &err), 0);
+    assert_memory_equal(key, expected, 32);
+    assert_int_equal(load(hex, 63, key, &err), HS_ERR_PARSE);
+    assert_non_null(strstr(err.text, "openssl rand -hex 32"));
+    assert_int_equal(load("", 0, key, &err), HS_ERR_PARSE);
+    assert_int_equal(net_group_key_load("/no/such/file", key, &err), HS_ERR_IO);
+    assert_non_null(strstr(err.text, "/no/such/file"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exchange_v4),         cmocka_unit_test(test_exchange_v6), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_errors_say_what_to_do), cmocka_unit_test(test_key_file),
+    };
+    return cmocka_run_group_tests_name("udp", tests, NULL, NULL);
+}
