@@ -37,6 +37,13 @@ struct scheduler *scheduler_create(const struct scheduler_config *config)
     return scheduler;
 }
 
+void scheduler_bury(struct scheduler *scheduler, struct sequence *orphan)
+{
+    scheduler->n_orphans--;
+    sequence_release_pages(orphan, scheduler->config.pool);
+    sequence_destroy(orphan);
+}
+
 /* A step under way still reads its sequences and results: it is waited for by polling, which production backends end promptly. */
 static void settle(struct scheduler *scheduler)
 {
@@ -51,10 +58,8 @@ static void settle(struct scheduler *scheduler)
     for (uint32_t i = 0; i < scheduler->n_spans; i++) {
         struct sequence *sequence = scheduler->span_sequence[i];
         sequence->in_step = false;
-        if (sequence->orphan) {
-            sequence_release_pages(sequence, scheduler->config.pool);
-            sequence_destroy(sequence);
-        }
+        if (sequence->orphan)
+            scheduler_bury(scheduler, sequence);
     }
     scheduler->n_spans = 0;
     scheduler->in_flight = false;
@@ -131,6 +136,7 @@ void scheduler_drop(struct scheduler *scheduler, struct sequence *sequence, uint
     hs_assert(sequence->state != SEQUENCE_IDLE);
     detach(scheduler, sequence);
     if (sequence->in_step) {
+        scheduler->n_orphans++;
         sequence->orphan = true; /* its pages, tokens and parameters stay until the step is done */
         return;
     }
@@ -276,7 +282,7 @@ uint32_t scheduler_expected_output(const struct scheduler *scheduler, uint32_t a
 void scheduler_load(const struct scheduler *scheduler, struct scheduler_load *out)
 {
     *out = (struct scheduler_load){.waiting = scheduler->admission.n_waiting,
-                                   .running = scheduler->n_running,
+                                   .running = scheduler->n_running + scheduler->n_orphans,
                                    .prefill_tokens = scheduler->admission.waiting_tokens,
                                    .decode_tokens = scheduler->admission.n_waiting * (uint64_t)(scheduler->expected_output + 0.5),
                                    .prefill_tokens_per_s = roofline_prefill_tokens_per_s(&scheduler->roofline),

@@ -17,6 +17,7 @@ struct scheduler {
 
     struct sequence **running; /* [n_running], oldest first */
     uint32_t n_running;
+    uint32_t n_orphans; /* dropped, but still read by the step under way */
     uint64_t arrivals;
     double expected_output; /* mean answer length */
     uint64_t preemptions;
@@ -36,6 +37,8 @@ struct scheduler {
 void scheduler_unlist(struct scheduler *scheduler, struct sequence *sequence);
 void scheduler_end(struct scheduler *scheduler, struct sequence *sequence, enum finish_reason reason, uint64_t now_ns);
 void scheduler_fail(struct scheduler *scheduler, struct sequence *sequence, int status, const char *text, uint64_t now_ns);
+/* The step that read a dropped sequence is done. */
+void scheduler_bury(struct scheduler *scheduler, struct sequence *orphan);
 void scheduler_preempt(struct scheduler *scheduler, struct sequence *sequence, uint64_t now_ns);
 void scheduler_admit(struct scheduler *scheduler, uint64_t now_ns);
 

@@ -196,8 +196,7 @@ static void complete_span(struct scheduler *scheduler, uint32_t i, int status, u
     const struct step_span *span = &scheduler->spans[i];
     sequence->in_step = false;
     if (sequence->orphan) {
-        sequence_release_pages(sequence, scheduler->config.pool);
-        sequence_destroy(sequence);
+        scheduler_bury(scheduler, sequence);
         return;
     }
     if (status < 0) {

@@ -40,6 +40,7 @@ NUMBER_OPTION(nodes, world.n_nodes, 1, 16)
 NUMBER_OPTION(requests, world.n_requests, 1, 1000000)
 NUMBER_OPTION(crash, world.crashes, 0, 1000)
 NUMBER_OPTION(drain, world.drains, 0, 1000)
+NUMBER_OPTION(cut, world.cuts, 0, 1000)
 NUMBER_OPTION(pages, world.n_pages, 64, 1000000)
 NUMBER_OPTION(sequences, world.max_sequences, 1, 256)
 SHARE_OPTION(loss)
@@ -77,6 +78,7 @@ static const struct option_spec SPECS[] = {
     {"route", "MODE", "cost, longest or none (cost)", NULL, set_route},
     {"crash", "N", "Crashes, each followed by a restart (0)", "Trouble", set_crash},
     {"drain", "N", "Drains, each followed by an opening (0)", NULL, set_drain},
+    {"cut", "N", "Pairs of nodes that lose sight of each other for a while (0)", NULL, set_cut},
     {"loss", "P", "Share of datagrams lost (0.01)", NULL, set_loss},
     {"duplicate", "P", "Share of datagrams doubled (0.01)", NULL, set_duplicate},
     {"reorder", "P", "Share of datagrams held back (0.01)", NULL, set_reorder},
@@ -110,9 +112,9 @@ int main(int argc, char **argv)
         if (status < 0)
             fprintf(stderr, "sim_world: %s\n", error_name(status));
         failures += r.failures + (status < 0);
-        printf("seed %llu: %s, answered %u, canceled %u, timed out %u, entry gone %u, refused %u, forwarded %u, takeovers %llu, preemptions %llu, "
+        printf("seed %llu: %s, answered %u, canceled %u, timed out %u, too slow %u, entry gone %u, refused %u, forwarded %u, takeovers %llu, preemptions %llu, "
                "tokens %llu, cached %.0f %%, %.2f s, %llu steps, trace %016llx\n",
-               (unsigned long long)settings.world.seed, r.failures ? "BROKEN" : "good", r.answered, r.canceled, r.timed_out, r.crashed,
+               (unsigned long long)settings.world.seed, r.failures ? "BROKEN" : "good", r.answered, r.canceled, r.timed_out, r.too_slow, r.crashed,
                r.refused, r.forwarded, (unsigned long long)r.takeovers, (unsigned long long)r.preemptions, (unsigned long long)r.tokens,
                r.prompt_tokens ? 100.0 * (double)r.cached_tokens / (double)r.prompt_tokens : 0, (double)r.virtual_ns / 1e9,
                (unsigned long long)r.steps, (unsigned long long)r.trace);

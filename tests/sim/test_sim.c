@@ -96,6 +96,20 @@ static void draining_worlds(void **state)
     }
 }
 
+static void parting_worlds(void **state)
+{
+    uint64_t takeovers = 0;
+    for (uint64_t seed = 800; seed < 806; seed++) {
+        struct world_config config;
+        world_defaults(&config);
+        config.seed = seed;
+        config.cuts = 3;
+        config.crashes = seed % 2;
+        takeovers += run(&config).takeovers;
+    }
+    assert_true(takeovers > 0);
+}
+
 static void other_routes(void **state)
 {
     const char *const routes[] = {"longest", "none"};
@@ -129,7 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quiet_world),    cmocka_unit_test(lossy_worlds),    cmocka_unit_test(crashing_worlds),
         cmocka_unit_test(far_apart),      cmocka_unit_test(cramped_worlds),  cmocka_unit_test(draining_worlds),
-        cmocka_unit_test(other_routes),   cmocka_unit_test(same_seed_same_trace),
+        cmocka_unit_test(parting_worlds), cmocka_unit_test(other_routes),   cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,11 +157,22 @@ static void disturb(struct world *world)
         victim->draining = true;
         node_drain(victim->node, true);
         victim->undrain_ns = world->now_ns + 500000000 + rng_below(&world->rng, 2000000000);
+        return;
+    }
+    if (world->mend_ns == UINT64_MAX && world->config.n_nodes > 1 && due(world, world->cut_ns, world->config.cuts)) {
+        world->cut_a = victim->index;
+        world->cut_b = (victim->index + 1 + (uint32_t)rng_below(&world->rng, world->config.n_nodes - 1)) % world->config.n_nodes;
+        sim_net_set_cut(world->net, world->nodes[world->cut_a].address, world->nodes[world->cut_b].address, true);
+        world->mend_ns = world->now_ns + 200000000 + rng_below(&world->rng, 8000000000);
     }
 }
 
 static void mend(struct world *world)
 {
+    if (world->now_ns >= world->mend_ns) {
+        sim_net_set_cut(world->net, world->nodes[world->cut_a].address, world->nodes[world->cut_b].address, false);
+        world->mend_ns = UINT64_MAX;
+    }
     for (uint32_t i = 0; i < world->config.n_nodes; i++) {
         struct world_node *wn = &world->nodes[i];
         if (!wn->up && world->now_ns >= wn->restart_ns)
@@ -215,6 +226,9 @@ static uint64_t next_moment(const struct world *world)
         next = world->crash_ns[i] < next ? world->crash_ns[i] : next;
     for (uint32_t i = 0; i < world->config.drains; i++)
         next = world->drain_ns[i] < next ? world->drain_ns[i] : next;
+    for (uint32_t i = 0; world->mend_ns == UINT64_MAX && i < world->config.cuts; i++)
+        next = world->cut_ns[i] < next ? world->cut_ns[i] : next;
+    next = world->mend_ns < next ? world->mend_ns : next;
     return next > world->now_ns ? next : world->now_ns;
 }
 
@@ -257,8 +271,12 @@ static int plan(struct world *world)
     double length_ns = 5e8 + 1e9 * world->config.n_requests / world->config.rate_per_s;
     world->crash_ns = calloc(world->config.crashes + 1, sizeof(uint64_t));
     world->drain_ns = calloc(world->config.drains + 1, sizeof(uint64_t));
-    if (!world->crash_ns || !world->drain_ns)
+    world->cut_ns = calloc(world->config.cuts + 1, sizeof(uint64_t));
+    if (!world->crash_ns || !world->drain_ns || !world->cut_ns)
         return HS_ERR_NO_MEMORY;
+    world->mend_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < world->config.cuts; i++)
+        world->cut_ns[i] = (uint64_t)(length_ns * (0.1 + 0.8 * rng_unit(&world->rng)));
     for (uint32_t i = 0; i < world->config.crashes; i++)
         world->crash_ns[i] = (uint64_t)(length_ns * (0.1 + 0.8 * rng_unit(&world->rng)));
     for (uint32_t i = 0; i < world->config.drains; i++)
@@ -326,6 +344,7 @@ int world_run(const struct world_config *config, struct world_result *result)
     clients_destroy(world);
     free(world->crash_ns);
     free(world->drain_ns);
+    free(world->cut_ns);
     free(world);
     return status;
 }

@@ -93,6 +93,11 @@ static void check_failure(struct client *client, const struct request_event *eve
             world_fail(world, "request %u: canceled by nobody", client->index);
         world->result->canceled++;
         break;
+    case HS_ERR_LIMIT:
+        if (!client->refused)
+            world_fail(world, "request %u: cut off (%s)", client->index, event->text);
+        world->result->too_slow++;
+        break;
     case HS_ERR_TIMEOUT:
         if (!client->request.deadline_ns || world->now_ns < client->request.deadline_ns)
             world_fail(world, "request %u: timed out early", client->index);
@@ -142,8 +147,11 @@ static bool on_event(void *user, struct request *request, const struct request_e
     case REQUEST_TOKENS:
         if (!client->started)
             world_fail(world, "request %u: tokens before the start", client->index);
+        if (client->refused)
+            world_fail(world, "request %u: tokens for a reader that had refused", client->index);
         take_tokens(client, event);
-        break;
+        client->refused = answer_tokens(client) > client->slow_after;
+        return !client->refused;
     case REQUEST_FINISHED:
         check_finish(client, event->reason);
         done(client);
@@ -190,7 +198,8 @@ static void make_prompt(struct world *world, struct client *client)
 static int make_client(struct world *world, uint32_t index, uint64_t arrive_ns)
 {
     struct client *client = &world->clients[index];
-    *client = (struct client){.world = world, .index = index, .arrive_ns = arrive_ns, .cancel_ns = UINT64_MAX};
+    *client = (struct client){
+        .world = world, .index = index, .arrive_ns = arrive_ns, .cancel_ns = UINT64_MAX, .slow_after = UINT32_MAX};
     client->tokens = malloc((WORLD_MAX_PROMPT + 2 * WORLD_MAX_ANSWER + 64) * sizeof(uint32_t));
     if (!client->tokens)
         return HS_ERR_NO_MEMORY;
@@ -211,6 +220,8 @@ static int make_client(struct world *world, uint32_t index, uint64_t arrive_ns)
     request->user = client;
     if (rng_below(&world->rng, 10) == 0)
         client->cancel_ns = arrive_ns + rng_below(&world->rng, 150000000);
+    if (rng_below(&world->rng, 20) == 0)
+        client->slow_after = (uint32_t)rng_below(&world->rng, WORLD_MAX_ANSWER);
     if (rng_below(&world->rng, 20) == 0)
         request->deadline_ns = arrive_ns + 1 + rng_below(&world->rng, 400000000);
     return 0;
@@ -255,7 +266,7 @@ void clients_repeat(struct world *world)
         struct client *old = &world->clients[i], *client = &world->clients[world->n_clients];
         if (old->request.score_prompt || old->n_tokens + 8 > WORLD_CONTEXT)
             continue;
-        *client = (struct client){.world = world, .index = world->n_clients, .cancel_ns = UINT64_MAX, .repeat = true};
+        *client = (struct client){.world = world, .index = world->n_clients, .cancel_ns = UINT64_MAX, .slow_after = UINT32_MAX};
         client->tokens = malloc((old->n_tokens + 16) * sizeof(uint32_t));
         if (!client->tokens)
             return;

@@ -40,7 +40,8 @@ struct client {
     uint32_t stop_id;
     uint32_t entry;
     uint64_t arrive_ns, cancel_ns; /* cancel: UINT64_MAX: never */
-    bool cancel_sent, started, repeat;
+    uint32_t slow_after; /* tokens it takes before it refuses; UINT32_MAX: all */
+    bool cancel_sent, started, refused;
 };
 
 struct world {
@@ -56,7 +57,9 @@ struct world {
     uint32_t n_clients, n_open;
     uint32_t heads[WORLD_HEADS][WORLD_MAX_PROMPT];
     uint32_t head_tokens[WORLD_HEADS];
-    uint64_t *crash_ns, *drain_ns;
+    uint64_t *crash_ns, *drain_ns, *cut_ns;
+    uint64_t mend_ns; /* of the one cut at a time; UINT64_MAX: none */
+    uint32_t cut_a, cut_b;
 };
 
 void world_fail(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
