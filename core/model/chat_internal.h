@@ -44,7 +44,7 @@ int chat_require_turns(struct chat_render *chat, size_t from, const char *altern
 
 struct chatml_style {
     const char *default_system; /* where the conversation brings none; NULL: nothing */
-    bool wraps_tools;           /* results of tools go into the user's turn (Qwen 2.5) */
+    bool wraps_tools;           /* results of tools go into the user's turn (Qwen 2.5 and 3) */
 };
 int chat_render_chatml(struct chat_render *chat);
 int chat_render_qwen3(struct chat_render *chat);

@@ -10,6 +10,7 @@ static const struct chatml_style smollm2 = {.default_system = "You are a helpful
 static const struct chatml_style qwen1 = {.default_system = "You are a helpful assistant"};
 static const struct chatml_style qwen2 = {.default_system = "You are a helpful assistant."};
 static const struct chatml_style qwen2_5 = {.default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", .wraps_tools = true};
+static const struct chatml_style qwen3_instruct = {.wraps_tools = true};
 static const struct llama3_style llama3 = {0};
 /* The template takes today's date where its caller provides a clock, and this one otherwise: the same prompt gives the same tokens every day. */
 static const struct llama3_style llama3_1 = {.preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", .names_ipython = true};
@@ -47,13 +48,14 @@ static const struct inst_style mistral_nemo = {
 
 /* In the order of recognition: a family stands before those that its text would also fit. */
 static const struct chat_template families[] = {
-    {"qwen3", chat_render_qwen3, NULL, {"<|im_start|>", "last_query_index", "'</think>' in "}, {0}},
+    {"qwen3", chat_render_qwen3, NULL, {"<|im_start|>", "last_query_index", "+ content.lstrip('", "enable_thinking is false"}, {"assistant\\n<think>", "enable_thinking is true"}},
+    {"qwen3-instruct", chat_render_chatml, &qwen3_instruct, {"<|im_start|>", "messages[0].content + '<|im_end|>", "<tool_response>"}, {"think", "trim", "strip"}},
     {"qwen2.5", chat_render_chatml, &qwen2_5, {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "<tool_response>"}, {0}},
     {"qwen2", chat_render_chatml, &qwen2, {"<|im_start|>system", "You are a helpful assistant.<|im_end|>"}, {0}},
     {"qwen1.5", chat_render_chatml, &qwen1, {"<|im_start|>system", "You are a helpful assistant<|im_end|>"}, {0}},
     {"smollm2", chat_render_chatml, &smollm2, {"<|im_start|>system", "named SmolLM, trained by Hugging Face<|im_end|>"}, {0}},
-    {"chatml", chat_render_chatml, &chatml, {"<|im_start|>", "<|im_end|>"}, {"tool", "trim", "strip", "think", "You are"}},
-    {"llama3.1", chat_render_llama3, &llama3_1, {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date: December 2023"}, {0}},
+    {"chatml", chat_render_chatml, &chatml, {"<|im_start|>", "<|im_end|>"}, {"tool", "trim", "strip", "think", "You are", "<|im_sep|>"}},
+    {"llama3.1", chat_render_llama3, &llama3_1, {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date: December 2023", "Today Date: "}, {0}},
     {"llama3", chat_render_llama3, &llama3, {"<|start_header_id|>", "<|eot_id|>", "trim"}, {"tool", "You are"}},
     {"gemma3", chat_render_gemma, &gemma3, {"<start_of_turn>", "first_user_prefix"}, {0}},
     {"gemma", chat_render_gemma, &gemma, {"<start_of_turn>", "System role not supported"}, {0}},
@@ -65,7 +67,7 @@ static const struct chat_template families[] = {
     {"mistral-v0.2", chat_render_inst, &mistral_v0_2, {"'[INST] ' + message", "' [/INST]'"}, {"<<SYS>>", "system_message", "trim"}},
     {"zephyr", chat_render_zephyr, NULL, {"<|user|>", "<|system|>", "<|assistant|>", "eos_token"}, {"<|end|>", "trim", "strip", "tool"}},
 };
-static const char names[] = "qwen3, qwen2.5, qwen2, qwen1.5, smollm2, chatml, llama3.1, llama3, gemma3, gemma, llama2, mistral-nemo, mistral-v3, "
+static const char names[] = "qwen3, qwen3-instruct, qwen2.5, qwen2, qwen1.5, smollm2, chatml, llama3.1, llama3, gemma3, gemma, llama2, mistral-nemo, mistral-v3, "
                             "mistral-v1, mistral-v0.1, mistral-v0.2, zephyr";
 
 #define N_FAMILIES (sizeof families / sizeof families[0])

@@ -91,6 +91,21 @@ QWEN3 = r"""{%- if messages[0].role == 'system' %}
         {{- '<think>\\n\\n</think>\\n\\n' }}
     {%- endif %}""")
 
+QWEN3_INSTRUCT = r"""{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role + '\n' + content }}
+        {{- '<|im_end|>\n' }}""" + QWEN_TOOL
+
 LLAMA3 = """{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>
 
 '+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>
@@ -237,6 +252,7 @@ FAMILIES = {
     "qwen2": (chatml_with("You are a helpful assistant."), "", "", True),
     "qwen2.5": (QWEN2_5, "", "", True),
     "qwen3": (QWEN3, "", "", True),
+    "qwen3-instruct": (QWEN3_INSTRUCT, "", "", True),
     "llama3": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>", True),
     "llama3.1": (LLAMA3_1, "<|begin_of_text|>", "<|eot_id|>", True),
     "llama2": (LLAMA2, "<s>", "</s>", False),
