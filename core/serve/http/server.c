@@ -13,6 +13,7 @@
 #include <sodium.h>
 
 #include "core/base/log.h"
+#include "core/base/parse.h"
 #include "core/serve/http/exchange.h"
 #include "core/serve/http/routes.h"
 #include "core/serve/http/watcher.h"
@@ -91,7 +92,8 @@ static int split_address(const char *address, char host[256], char port[8], stru
         start++;
         host_len -= 2;
     }
-    if (!colon || !host_len || host_len > 255 || !colon[1] || strlen(colon + 1) > 5)
+    uint64_t number;
+    if (!host_len || host_len > 255 || strlen(colon + 1) > 5 || parse_u64(colon + 1, 0, 65535, &number, NULL))
         return error_set(err, HS_ERR_PARSE, "\"%s\" is not an address with a port; write for example 127.0.0.1:8080", address);
     snprintf(host, 256, "%.*s", (int)host_len, start);
     snprintf(port, 8, "%s", colon + 1);
