@@ -66,7 +66,8 @@ class CommandLine(unittest.TestCase):
     def test_check_and_help(self):
         code, out, err = run("--model", support.MODEL, "--check", "--http", "127.0.0.1:0", "--bind", "127.0.0.1:0")
         self.assertEqual(code, 0, err)
-        self.assertIn("SmolLM2", out)
+        self.assertIn("chat       smollm2", out)
+        self.assertIn("vocabulary 49152", out)
         for binary in (support.BINARY, support.CTL):
             code, out, err = run("--help", binary=binary)
             self.assertEqual((code, err), (0, ""))

@@ -123,7 +123,7 @@ class OpenAIClient(unittest.TestCase):
     def test_errors(self):
         with self.assertRaises(openai.NotFoundError):
             self.client.completions.create(model="no-such-model", prompt="x", max_tokens=1)
-        for fields, name in (({"temperature": 9.0}, "temperature"), ({"max_tokens": -1}, "max_tokens"), ({"top_p": 0.0}, "top_p"), ({"n": 0}, "n")):
+        for fields, name in (({"temperature": 9.0}, "temperature"), ({"max_tokens": -1}, "max_tokens"), ({"top_p": 1.5}, "top_p"), ({"n": 0}, "n")):
             with self.assertRaises(openai.BadRequestError) as caught:
                 self.chat("x", **fields)
             self.assertEqual(caught.exception.param, name)

@@ -1,5 +1,7 @@
 #include "tools/hearsay/node_options.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,22 +117,40 @@ static int set_compute(void *config, const char *text, struct error *err)
     return CHOOSE(text, names, "f32", &value, err);
 }
 
+/* Parses a list of CPUs, each of which this process must be allowed to use. */
+static int read_cpus(struct cpu_list *list, const char *text, struct error *err)
+{
+    struct cpu_list wanted;
+    int rc = parse_cpu_list(text, wanted.cpus, NODE_MAX_CPUS, &wanted.n, err);
+    if (rc)
+        return rc;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return error_set(err, HS_ERR_IO, "the CPUs of this process cannot be read: %s", strerror(errno));
+    for (uint32_t i = 0; i < wanted.n; i++) {
+        if (wanted.cpus[i] >= CPU_SETSIZE || !CPU_ISSET(wanted.cpus[i], &allowed))
+            return error_set(err, HS_ERR_RANGE, "\"%s\": CPU %u is not one that this process may use (taskset -cp $$ shows them)", text,
+                             wanted.cpus[i]);
+    }
+    *list = wanted;
+    return 0;
+}
+
 static int set_cpus(void *config, const char *text, struct error *err)
 {
-    struct cpu_list *list = &OPTIONS(config)->cpus;
-    return parse_cpu_list(text, list->cpus, NODE_MAX_CPUS, &list->n, err);
+    return read_cpus(&OPTIONS(config)->cpus, text, err);
 }
 
 static int set_pin_part(struct node_options *o, const char *part, const char *cpus, struct error *err)
 {
     struct cpu_list one;
     if (strcmp(part, "compute") == 0)
-        return parse_cpu_list(cpus, o->compute_cpus.cpus, NODE_MAX_CPUS, &o->compute_cpus.n, err);
+        return read_cpus(&o->compute_cpus, cpus, err);
     if (strcmp(part, "http") == 0)
-        return parse_cpu_list(cpus, o->http_cpus.cpus, NODE_MAX_CPUS, &o->http_cpus.n, err);
+        return read_cpus(&o->http_cpus, cpus, err);
     if (strcmp(part, "loop") != 0)
         return error_set(err, HS_ERR_PARSE, "\"%s\" is not one of loop, http, compute", part);
-    int rc = parse_cpu_list(cpus, one.cpus, NODE_MAX_CPUS, &one.n, err);
+    int rc = read_cpus(&one, cpus, err);
     if (rc)
         return rc;
     if (one.n != 1)
