@@ -1,0 +1,61 @@
+/*
+ * The benchmarks and what they are told. bench.c has the one table; each benchmark is a file of its own.
+ */
+#ifndef HEARSAY_PERF_BENCH_H
+#define HEARSAY_PERF_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/cpu/cpu_backend.h"
+#include "perf/report.h"
+
+enum { PERF_MAX_LIST = 16, PERF_MAX_URLS = 64, PERF_MAX_CPUS = 1024 };
+
+struct number_list {
+    uint32_t values[PERF_MAX_LIST];
+    uint32_t n;
+};
+
+enum perf_backend { PERF_BACKEND_CPU, PERF_BACKEND_NULL };
+
+struct perf_config {
+    const struct benchmark *bench; /* NULL: list */
+    bool list;
+    const char *json_path, *plot_path; /* NULL: not wanted */
+    uint32_t runs;
+    uint64_t seed;
+    /* engine */
+    const char *model;
+    enum perf_backend backend;
+    enum cpu_path path;
+    uint32_t threads; /* 0: as many as CPUs */
+    uint32_t cpus[PERF_MAX_CPUS], n_cpus;
+    struct number_list prefill, decode, batch;
+    uint32_t decode_tokens;
+    const char *against; /* llama-bench's path, NULL: none */
+    const char *against_model;
+    /* serve */
+    const char *urls[PERF_MAX_URLS];
+    uint32_t n_urls;
+    const char *served_model; /* NULL: the first that /v1/models names */
+    const char *api_key;
+    uint32_t clients, requests, prompt_tokens, output_tokens, shared_prefix, vocab;
+};
+
+struct benchmark {
+    const char *name;
+    const char *summary;
+    const char *metrics;
+    /* 0, HS_ERR_INVALID (usage), HS_ERR_UNSUPPORTED (not possible here), other HS_ERR_*. */
+    int (*run)(const struct perf_config *config, struct report *report, struct error *err);
+};
+
+/* [*n], by name. */
+const struct benchmark *benchmarks(uint32_t *n);
+
+int bench_engine(const struct perf_config *config, struct report *report, struct error *err);
+int bench_serve(const struct perf_config *config, struct report *report, struct error *err);
+
+#endif

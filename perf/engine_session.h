@@ -1,0 +1,37 @@
+/*
+ * A backend and sequences of random tokens in it, driven as the node drives them but with nothing else around: the engine
+ * benchmark's workload.
+ *
+ * Threading: one thread. Ownership: engine_close frees all.
+ */
+#ifndef HEARSAY_PERF_ENGINE_SESSION_H
+#define HEARSAY_PERF_ENGINE_SESSION_H
+
+#include "core/model/model_weights.h"
+#include "core/port/backend.h"
+#include "perf/bench.h"
+
+struct engine {
+    struct backend *backend;
+    struct backend_info info;
+    struct model_weights *weights; /* NULL with the null backend */
+    struct env env;
+    uint32_t threads;
+    uint32_t max_sequences, max_tokens; /* each sequence has pages for max_tokens */
+    uint32_t *history;                  /* [max_sequences][max_tokens] */
+    uint32_t *pages;                    /* [max_sequences][pages of one sequence] */
+    uint32_t pages_each;
+    struct step_span *spans;    /* [max_sequences] */
+    struct row_result *results; /* [max_sequences] */
+    struct sampling_params greedy;
+};
+
+/* Room for n_sequences of n_tokens each. */
+int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t n_tokens, struct engine *engine, struct error *err);
+void engine_close(struct engine *engine);
+/* The first n_tokens tokens of a sequence enter the KV pages; the last chooses a token, which becomes the next of its history. */
+int engine_prefill(struct engine *engine, uint32_t sequence, uint32_t n_tokens, struct error *err);
+/* One token more for each of the first n_sequences, whose last token is at `position`. */
+int engine_decode(struct engine *engine, uint32_t n_sequences, uint32_t position, struct error *err);
+
+#endif

@@ -1,0 +1,221 @@
+#include "perf/perf_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/options.h"
+#include "core/base/parse.h"
+
+static int number(const char *text, uint64_t min, uint64_t max, uint32_t *out, struct error *err)
+{
+    uint64_t value;
+    int rc = parse_u64(text, min, max, &value, err);
+    if (rc == 0)
+        *out = (uint32_t)value;
+    return rc;
+}
+
+/* "128,512" or "none". */
+static int number_list(const char *text, uint64_t max, struct number_list *out, struct error *err)
+{
+    struct number_list list = {0};
+    const char *rest = strcmp(text, "none") == 0 ? "" : text;
+    while (*rest) {
+        char word[24];
+        size_t len = strcspn(rest, ",");
+        if (len == 0 || len >= sizeof word || list.n == PERF_MAX_LIST)
+            return error_set(err, HS_ERR_PARSE, "\"%s\" is not a list of at most %d numbers such as 128,512", text, PERF_MAX_LIST);
+        memcpy(word, rest, len);
+        word[len] = '\0';
+        int rc = number(word, 1, max, &list.values[list.n++], err);
+        if (rc)
+            return rc;
+        rest += len + (rest[len] == ',');
+    }
+    *out = list;
+    return 0;
+}
+
+#define SETTER(name) static int set_##name(void *config, const char *text, struct error *err)
+#define CONFIG       ((struct perf_config *)config)
+
+#define NUMBER_SETTER(field, min, max)                       \
+    SETTER(field)                                            \
+    {                                                        \
+        return number(text, min, max, &CONFIG->field, err);  \
+    }
+
+#define TEXT_SETTER(field)      \
+    SETTER(field)               \
+    {                           \
+        CONFIG->field = text;   \
+        return 0;               \
+    }
+
+#define LIST_SETTER(field, max)                              \
+    SETTER(field)                                            \
+    {                                                        \
+        return number_list(text, max, &CONFIG->field, err);  \
+    }
+
+TEXT_SETTER(json_path)
+TEXT_SETTER(plot_path)
+NUMBER_SETTER(runs, 1, 1000)
+TEXT_SETTER(model)
+NUMBER_SETTER(threads, 1, CPU_MAX_THREADS)
+LIST_SETTER(prefill, 1 << 20)
+LIST_SETTER(decode, 1 << 20)
+LIST_SETTER(batch, 256)
+NUMBER_SETTER(decode_tokens, 1, 1 << 16)
+TEXT_SETTER(against_model)
+TEXT_SETTER(served_model)
+TEXT_SETTER(api_key)
+NUMBER_SETTER(clients, 1, 4096)
+NUMBER_SETTER(requests, 1, 100000000)
+NUMBER_SETTER(prompt_tokens, 1, 1 << 20)
+NUMBER_SETTER(output_tokens, 1, 1 << 20)
+NUMBER_SETTER(shared_prefix, 0, 1 << 20)
+NUMBER_SETTER(vocab, 1024, 1 << 24)
+
+SETTER(seed)
+{
+    return parse_u64(text, 0, UINT64_MAX, &CONFIG->seed, err);
+}
+
+SETTER(backend)
+{
+    if (strcmp(text, "cpu") == 0)
+        CONFIG->backend = PERF_BACKEND_CPU;
+    else if (strcmp(text, "null") == 0)
+        CONFIG->backend = PERF_BACKEND_NULL;
+    else
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a backend; give cpu or null", text);
+    return 0;
+}
+
+SETTER(path)
+{
+    if (cpu_path_parse(text, &CONFIG->path) != 0)
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a path of kernels; give auto, generic, avx2 or avx512", text);
+    return 0;
+}
+
+SETTER(cpus)
+{
+    return parse_cpu_list(text, CONFIG->cpus, PERF_MAX_CPUS, &CONFIG->n_cpus, err);
+}
+
+SETTER(against)
+{
+    static const char prefix[] = "llama-bench=";
+    if (strncmp(text, prefix, sizeof prefix - 1) != 0 || !text[sizeof prefix - 1])
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a peer; give llama-bench=PATH", text);
+    CONFIG->against = text + sizeof prefix - 1;
+    return 0;
+}
+
+SETTER(url)
+{
+    if (CONFIG->n_urls == PERF_MAX_URLS)
+        return error_set(err, HS_ERR_LIMIT, "more than %d servers", PERF_MAX_URLS);
+    if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a server; give http://ADDR:PORT", text);
+    CONFIG->urls[CONFIG->n_urls++] = text;
+    return 0;
+}
+
+SETTER(bench)
+{
+    if (CONFIG->bench || CONFIG->list)
+        return error_set(err, HS_ERR_PARSE, "\"%s\": one benchmark at a time", text);
+    if (strcmp(text, "list") == 0) {
+        CONFIG->list = true;
+        return 0;
+    }
+    uint32_t n;
+    const struct benchmark *all = benchmarks(&n);
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(text, all[i].name) == 0)
+            CONFIG->bench = &all[i];
+    return CONFIG->bench ? 0 : error_set(err, HS_ERR_PARSE, "\"%s\" is not a benchmark; hearsay-perf list names them", text);
+}
+
+static const struct option_spec specs[] = {
+    {"json", "FILE", "Write the results as JSON; - for standard output", "Output", set_json_path},
+    {"plot", "FILE.svg", "Draw the results with gnuplot", NULL, set_plot_path},
+    {"runs", "N", "engine: timed runs of each case (5)", "Engine", set_runs},
+    {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, set_model},
+    {"backend", "cpu|null", "What computes (cpu)", NULL, set_backend},
+    {"kernels", "PATH", "auto, generic, avx2 or avx512 (auto)", NULL, set_path},
+    {"threads", "N", "Compute threads (one for each CPU)", NULL, set_threads},
+    {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, set_cpus},
+    {"prefill", "LIST|none", "Prompt lengths in tokens (128,512,2048)", NULL, set_prefill},
+    {"decode", "LIST|none", "Contexts to decode behind (64,1024)", NULL, set_decode},
+    {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, set_batch},
+    {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, set_decode_tokens},
+    {"against", "llama-bench=PATH", "Run that program on the same cases, in turn", NULL, set_against},
+    {"against-model", "FILE", "Its GGUF file, the same weights in F16 (that of --model)", NULL, set_against_model},
+    {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve", set_url},
+    {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, set_served_model},
+    {"api-key", "KEY", "Sent as bearer token", NULL, set_api_key},
+    {"clients", "N", "Clients, each with one request under way (4)", NULL, set_clients},
+    {"requests", "N", "Requests in all (64)", NULL, set_requests},
+    {"prompt-tokens", "N", "Length of each prompt (256)", NULL, set_prompt_tokens},
+    {"output-tokens", "N", "Length of each answer (64)", NULL, set_output_tokens},
+    {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, set_shared_prefix},
+    {"vocab", "N", "Prompts are random token ids below this (32000)", NULL, set_vocab},
+    {"seed", "N", "Of the random tokens; another seed misses every cache (1)", NULL, set_seed},
+};
+
+static const struct options options = {
+    .program = "hearsay-perf",
+    .usage = "list|engine|serve",
+    .description = "Measures hearsay, and its peers beside it.",
+    .epilog = "Examples:\n"
+              "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
+              "  hearsay-perf engine --model m.gguf --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
+              "  hearsay-perf engine --backend null --json -\n"
+              "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 --clients 8 --shared-prefix 512\n"
+              "Exit status: 0 good, 1 failed, 2 bad usage, 77 not possible on this machine.\n",
+    .version = HEARSAY_VERSION,
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .positional = set_bench,
+};
+
+static int check(const struct perf_config *config, struct error *err)
+{
+    if (!config->bench && !config->list)
+        return error_set(err, HS_ERR_PARSE, "name a benchmark; hearsay-perf list shows them");
+    if (config->shared_prefix > config->prompt_tokens)
+        return error_set(err, HS_ERR_PARSE, "--shared-prefix: %u is more than --prompt-tokens %u", config->shared_prefix,
+                         config->prompt_tokens);
+    if (config->bench && config->bench->run == bench_engine && config->backend == PERF_BACKEND_CPU && !config->model)
+        return error_set(err, HS_ERR_PARSE, "--model: give a GGUF file or a Hugging Face folder (or --backend null)");
+    if (config->against && config->backend != PERF_BACKEND_CPU)
+        return error_set(err, HS_ERR_PARSE, "--against: needs --backend cpu");
+    return 0;
+}
+
+int perf_options_parse(int argc, char **argv, struct perf_config *config, struct error *err)
+{
+    *config = (struct perf_config){
+        .runs = 5,
+        .seed = 1,
+        .prefill = {{128, 512, 2048}, 3},
+        .decode = {{64, 1024}, 2},
+        .batch = {{4, 16}, 2},
+        .decode_tokens = 32,
+        .clients = 4,
+        .requests = 64,
+        .prompt_tokens = 256,
+        .output_tokens = 64,
+        .vocab = 32000,
+    };
+    int rc = options_parse(&options, argc, argv, config, err);
+    if (rc != 0)
+        return rc;
+    if (config->n_urls == 0)
+        config->urls[config->n_urls++] = "http://127.0.0.1:8080";
+    return check(config, err);
+}
