@@ -13,7 +13,7 @@
 
 #include "core/cluster/wire.h"
 
-enum { BOOKINGS_MAX = 1024, INTENTS_MAX = 256 };
+enum { BOOKINGS_MAX = 1024, INTENTS_MAX = 256, HEADS_MAX = 1024 };
 
 struct member;
 
@@ -33,9 +33,17 @@ struct intent {
     uint64_t blocks[WIRE_INTENT_BLOCKS_MAX];
 };
 
+/* A head that this node was an entry for, and the link delays that it has cost so far. */
+struct head_seen {
+    uint64_t head;
+    double paid_s;
+};
+
 struct books {
     struct booking bookings[BOOKINGS_MAX];
     struct intent intents[INTENTS_MAX];
+    struct head_seen heads[HEADS_MAX]; /* by head % HEADS_MAX: a newer one overwrites */
+    double repeat_share;               /* of requests whose head had been here before, moving average */
     double typical_tokens; /* moving average of uncached tokens of a request */
     struct candidate *candidates;
     uint32_t cap_candidates;
@@ -48,6 +56,7 @@ struct candidate {
     uint32_t match_blocks; /* there already or promised */
     bool in_progress;      /* the match is longer thanks to a promise that is not due yet */
     double delay_s;        /* both ways */
+    double link_s;         /* the same with the link's uncertainty */
     double wait_s;         /* until it is our turn, and until promised blocks are there */
     double prefill_s, decode_s;
     double margin_s; /* uncertainty: of the link and of load that we have not heard of */

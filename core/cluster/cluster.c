@@ -56,6 +56,7 @@ int cluster_create(const struct cluster_config *config, const struct env *env, s
     c->budget.max_blocks = c->config.max_replica_blocks;
     c->probe_number = rng_u64(&c->rng) >> 1; /* acknowledgements of an earlier life match nothing */
     c->self_transmits = UINT32_MAX;
+    c->books.repeat_share = 0.75; /* until known: a head that somebody has already is one that keeps coming */
     c->advert = advert_create(c->config.max_advertised_blocks);
     if (!metrics)
         metrics = c->own_metrics = metrics_create();

@@ -30,11 +30,12 @@ static double link_delay_s(const struct cluster *c, const struct member *m)
     return prior_rtt_s;
 }
 
-static double margin_s(const struct cluster *c, const struct member *m, double rate, uint64_t now_ns)
+/* Load that others may have sent there since the header was made. */
+static double unheard_load_s(const struct cluster *c, const struct member *m, double rate, uint64_t now_ns)
 {
     double age = (double)(now_ns - m->header_ns) / 1e9 + m->rtt_s / 2;
     double unknown_share = age / (age + load_half_known_s);
-    return margin_floor_s + 4 * m->rtt_deviation_s + unknown_share * c->books.typical_tokens / rate;
+    return unknown_share * c->books.typical_tokens / rate;
 }
 
 static void predict_cached(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out)
@@ -81,7 +82,8 @@ void cost_predict(struct cluster *c, struct member *m, const struct route_query 
     out->idle = !load->running && !load->waiting && !unseen.requests && !load->prefill_tokens;
     if (m) {
         out->delay_s = link_delay_s(c, m);
-        out->margin_s = margin_s(c, m, rate, now_ns);
+        out->link_s = out->delay_s + margin_floor_s + 4 * m->rtt_deviation_s;
+        out->margin_s = out->link_s - out->delay_s + unheard_load_s(c, m, rate, now_ns);
     }
     out->total_s = out->delay_s + out->wait_s + out->prefill_s + out->decode_s;
 }

@@ -1,6 +1,6 @@
 /*
  * The choice. Candidates are ourselves and every eligible peer; each has a predicted completion (cost.c), and a peer must beat the rest by
- * its margin too. Three rules stand above the plain minimum:
+ * its margin too. Four rules stand above the plain minimum:
  *
  *  - Cold heads (nobody holds or is promised a fair part of the head) go to the first node in rendezvous order (Thaler & Ravishankar 1998) of
  *    the head's name that is not overloaded against the best (bounded load, Mirrokni et al. 2018), so entries agree
@@ -9,6 +9,9 @@
  *  - While a head is being computed, the rest of its prefill counts as wait there. A second node may start it too only where that wins by a
  *    whole prefill (or the head is finished somewhere and its holders' queues cost more than a prefill), it is the next in rendezvous
  *    order, and at most two compute it at a time: heads spread from one node to two, then on, never to all at once.
+ *  - A remote answer pays the link again with every later request of the same head, a local one pays the prefill once. So a remote candidate
+ *    is charged the link for the repetitions to be expected and for those already paid (as in ski rental, Karlin et al. 1988): over slow
+ *    links a head that keeps coming is soon computed here, and one that came once is not.
  *  - A node that is idle and knows as much of the prompt as anyone computes by itself.
  */
 #include <stdlib.h>
@@ -21,6 +24,7 @@ enum { HEAD_BLOCKS = 16, COLD_BLOCKS_MIN = 8, ANNOUNCE_BLOCKS = 4, COPIES_IN_PRO
 static const double near_share = 0.05;       /* link cost over prefill, below which a node is near */
 static const double bounded_load_slack = 0.25; /* of a prefill, above the best node's completion */
 static const double tie_s = 0.001, tie_share = 0.01;
+static const double repeats_max = 4;
 static const double ramp_s = 10, fresh_group_s = 5;
 static const double blame_limit = 0.7;
 
@@ -96,6 +100,38 @@ static uint64_t rank(const struct cluster *c, const struct candidate *at, uint64
     return mix(head ^ mix(boot_of(c, at)));
 }
 
+static bool has_head(const struct route_query *query)
+{
+    return query->n_blocks >= COLD_BLOCKS_MIN;
+}
+
+/* What staying remote has cost for this head and will cost, per second of link delay and in seconds. */
+struct rent {
+    double repeats, paid_s;
+};
+
+static struct rent rent_of(const struct cluster *c, const struct route_query *query)
+{
+    if (!has_head(query))
+        return (struct rent){0};
+    const struct head_seen *seen = &c->books.heads[head_of(query) % HEADS_MAX];
+    double share = c->books.repeat_share;
+    double repeats = share < 1 ? share / (1 - share) : repeats_max;
+    return (struct rent){repeats < repeats_max ? repeats : repeats_max, seen->head == head_of(query) ? seen->paid_s : 0};
+}
+
+static void note_head(struct cluster *c, const struct route_query *query, const struct candidate *choice)
+{
+    if (!has_head(query))
+        return;
+    struct head_seen *seen = &c->books.heads[head_of(query) % HEADS_MAX];
+    bool known = seen->head == head_of(query);
+    c->books.repeat_share += (known - c->books.repeat_share) / 32;
+    if (!known)
+        *seen = (struct head_seen){.head = head_of(query)};
+    seen->paid_s = choice->member ? seen->paid_s + choice->delay_s : 0;
+}
+
 static double score(const struct candidate *at)
 {
     return at->total_s + at->margin_s;
@@ -112,7 +148,7 @@ static uint32_t longest_match(const struct candidate *all, uint32_t n)
 
 static bool is_near(const struct candidate *at, double prefill_s)
 {
-    return !at->member || at->delay_s + at->margin_s <= near_share * prefill_s;
+    return !at->member || at->link_s <= near_share * prefill_s;
 }
 
 /* First in rendezvous order among those near and not overloaded; NULL: nobody but ourselves is near. */
@@ -158,9 +194,8 @@ static struct spread survey(const struct candidate *all, uint32_t n)
         bool waits = all[i].in_progress && all[i].held_blocks < s.longest - s.longest / 4;
         s.in_progress += waits;
         s.complete += !waits;
-        double link = all[i].delay_s + all[i].margin_s;
-        if (waits && link < s.link_s)
-            s.link_s = link;
+        if (waits && all[i].link_s < s.link_s)
+            s.link_s = all[i].link_s;
     }
     return s;
 }
@@ -209,11 +244,16 @@ static const struct candidate *choose_lowest(struct cluster *c, const struct rou
     for (uint32_t i = 0; s->longest && i < n; i++)
         if (!holds(&all[i], s->longest) && (!next || rank(c, &all[i], head_of(query)) > rank(c, next, head_of(query))))
             next = &all[i];
+    uint32_t head_blocks = s->longest > HEAD_BLOCKS ? s->longest : query->n_blocks < HEAD_BLOCKS ? query->n_blocks : HEAD_BLOCKS;
+    bool lacks_here = !all[0].member && all[0].match_blocks < head_blocks; /* computing here would leave a copy here */
+    struct rent rent = lacks_here ? rent_of(c, query) : (struct rent){0};
     double best = 1e300;
     for (uint32_t i = 0; i < n; i++) {
         double penalty_s = 0;
         bool allowed = !s->longest || holds(&all[i], s->longest) || may_copy(&all[i], next, s, c->config.page_tokens, query, &penalty_s);
         all[i].score_s = allowed ? score(&all[i]) + penalty_s : 1e300;
+        if (all[i].member)
+            all[i].score_s += rent.repeats * all[i].delay_s + rent.paid_s;
         if (all[i].score_s < best)
             best = all[i].score_s;
     }
@@ -236,7 +276,7 @@ static struct decision decide_cost(struct cluster *c, const struct route_query *
     struct spread s = survey(all, n);
     struct candidate *self = all[0].member ? NULL : &all[0];
     uint32_t head = query->n_blocks < HEAD_BLOCKS ? query->n_blocks : HEAD_BLOCKS;
-    bool is_cold = query->n_blocks >= COLD_BLOCKS_MIN && s.longest < head / 2;
+    bool is_cold = has_head(query) && s.longest < head / 2;
     const struct candidate *choice = is_cold ? choose_cold(c, query, all, n) : NULL;
     if (choice)
         return (struct decision){choice, query->n_exclude ? ROUTE_REASON_FALLBACK : ROUTE_REASON_COLD_HASH};
@@ -281,6 +321,7 @@ static void book(struct cluster *c, const struct route_query *query, const struc
         .open = true,
     };
     books_open(c, ticket, boot_of(c, choice));
+    note_head(c, query, choice);
     if (choice->member)
         choice->member->in_flight++;
     counter_add(c->count.reasons[choice->member != NULL][decision->reason], 1);
