@@ -31,7 +31,7 @@ class CommandLine(unittest.TestCase):
         self.refused(*m, "--gossip-interval", "10", names=["--gossip-interval", "10"])
         self.refused(*m, "--kv-pages", "100", "--kv-memory", "1GiB", names=["--kv-pages", "--kv-memory"])
         self.refused(*m, "--page-tokens", "17", names=["--page-tokens", "17"])
-        self.refused(*m, "--pin", "loop=1-2", names=["--pin", "loop"])
+        self.refused(*m, "--pin", "loop=0,http=0,sidecar=0", names=["--pin", "sidecar"])
         self.refused(*m, "surplus", names=["surplus"])
         self.refused(*m, "--join", "node[1-", names=["join", "node[1-"])
         self.refused(*m, names=["HEARSAY_PUSH_BACK", "x"], env={"HEARSAY_PUSH_BACK": "x"})
