@@ -63,7 +63,7 @@ static int peer_get(struct inproc *self, const char *name, uint32_t *out)
     }
     if (self->n_peers == MAX_PEERS)
         return HS_ERR_LIMIT;
-    strcpy(self->peers[self->n_peers].name, name);
+    memcpy(self->peers[self->n_peers].name, name, strlen(name) + 1);
     *out = self->n_peers++;
     return 0;
 }
@@ -132,7 +132,7 @@ static void inproc_info(const struct transport *transport, struct transport_info
     const struct inproc *self = self_of(transport);
     *out = (struct transport_info){
         .name = "inproc", .boot_id = self->boot_id, .max_message_bytes = MAX_MESSAGE, .max_unreliable_bytes = MAX_UNRELIABLE};
-    strcpy(out->local, self->name);
+    memcpy(out->local, self->name, sizeof out->local);
 }
 
 static int inproc_resolve(struct transport *transport, const char *address, uint32_t *peer)
@@ -370,7 +370,7 @@ int transport_inproc_create(struct inproc_hub *hub, const char *name, const stru
         return error_set(err, HS_ERR_NO_MEMORY, "in-process endpoint \"%s\": out of memory", name);
     self->transport.ops = &inproc_ops;
     self->hub = hub;
-    strcpy(self->name, name);
+    memcpy(self->name, name, strlen(name) + 1);
     self->boot_id = env_random_u64(env);
     self->queue_tail = &self->queue;
     hub->endpoints[slot] = self;

@@ -34,6 +34,7 @@ struct sim_carrier {
 struct endpoint {
     struct carrier_address address;
     struct sim_carrier *carrier; /* NULL: dead or not yet born */
+    bool killed;
 };
 
 struct stream {
@@ -264,7 +265,7 @@ static int sim_send(struct carrier *carrier, const struct carrier_datagram *data
             continue;
         }
         const struct sim_link *faults = faults_of(net, link);
-        if (faults->cut || link->cut_by_call) {
+        if (faults->cut || link->cut_by_call || net->endpoints[self->slot].killed) {
             net->stats.cut++;
         } else if (chance(net, faults->loss)) {
             net->stats.lost++;
@@ -379,6 +380,7 @@ int sim_carrier_create(struct sim_net *net, const char *name, struct carrier **o
     self->slot = slot;
     self->inbox_tail = &self->inbox;
     net->endpoints[slot].carrier = self;
+    net->endpoints[slot].killed = false;
     *out = &self->carrier;
     return 0;
 }
@@ -431,7 +433,7 @@ void sim_net_advance(struct sim_net *net, uint64_t now_ns)
     while (net->heap_len > 0 && net->heap[0]->due_ns <= net->now_ns) {
         struct flight *flight = heap_pop(net);
         struct sim_carrier *carrier = net->endpoints[flight->to].carrier;
-        if (carrier == NULL) {
+        if (carrier == NULL || net->endpoints[flight->to].killed) {
             net->stats.lost++;
             flight_put(net, flight);
             continue;
@@ -504,6 +506,18 @@ int sim_net_set_cut(struct sim_net *net, const char *a, const char *b, bool cut)
         there->cut_by_call = back->cut_by_call = cut;
     }
     return 0;
+}
+
+int sim_net_kill(struct sim_net *net, const char *name)
+{
+    struct carrier_address address;
+    uint32_t slot;
+    int status = address_from_text(name, &address);
+    if (status == 0)
+        status = endpoint_slot(net, &address, &slot);
+    if (status == 0)
+        net->endpoints[slot].killed = true;
+    return status;
 }
 
 void sim_net_stats(const struct sim_net *net, struct sim_net_stats *out)

@@ -12,8 +12,9 @@
  *     step every node (poll its transport with now)
  *
  * Endpoints are named by any text of at most CARRIER_ADDRESS_BYTES bytes that holds a ':' ("node1:7070"). A carrier that is
- * destroyed is a crash: nothing leaves or reaches the endpoint until a carrier with the same name is created, which is a
- * restart; datagrams still on the wire then reach the newcomer, as they do in life.
+ * destroyed is gone: nothing leaves or reaches the endpoint until a carrier with the same name is created, which is a
+ * restart; datagrams still on the wire then reach the newcomer, as they do in life. A transport says good-bye when it is
+ * destroyed; sim_net_kill beforehand makes it a crash.
  *
  * Threading: a net and all its carriers belong to one thread. Ownership: carriers are destroyed before their net.
  * Errors: create functions leave one line in err.
@@ -72,6 +73,9 @@ int sim_net_set_link(struct sim_net *net, const char *from, const char *to, cons
 int sim_net_get_link(struct sim_net *net, const char *from, const char *to, struct sim_link *out);
 /* Cuts or mends both directions between two endpoints, or between one and all known so far with b == NULL. Other faults stay. 0 or as above. */
 int sim_net_set_cut(struct sim_net *net, const char *a, const char *b, bool cut);
+/* From now on nothing that the endpoint's carrier sends leaves and nothing reaches it, as when its process is killed. The
+ * carrier stays to be destroyed; one created after that works. 0 or as above. */
+int sim_net_kill(struct sim_net *net, const char *name);
 void sim_net_stats(const struct sim_net *net, struct sim_net_stats *out);
 
 /* 0 or HS_ERR_INVALID (no ':' or too long), HS_ERR_BUSY (a live carrier has the name), HS_ERR_NO_MEMORY. */

@@ -102,7 +102,7 @@ static int split(const char *text, char *host, size_t size, char **port)
 {
     if (strlen(text) >= size)
         return HS_ERR_PARSE;
-    strcpy(host, text);
+    memcpy(host, text, strlen(text) + 1);
     char *colon = strrchr(host, ':');
     if (colon == NULL)
         return HS_ERR_PARSE;

@@ -103,7 +103,6 @@ void world_start(struct world *world, uint32_t i, bool wrong_key)
         struct transport_sockets_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
         status = transport_sockets_create(&config, &world->env[i], &node->transport, &err);
     } else {
-        sim_net_set_cut(world->net, node->address, NULL, false);
         status = sim_carrier_create(world->net, node->address, &carrier, &err);
         if (status == 0)
             status = transport_reliable_create(carrier, "simulated", key, &tuning, &world->env[i], &node->transport, &err);
@@ -120,7 +119,7 @@ void world_stop(struct world *world, uint32_t i)
 {
     struct node *node = &world->nodes[i];
     if (world->net != NULL)
-        sim_net_set_cut(world->net, node->address, NULL, true);
+        sim_net_kill(world->net, node->address);
     node->transport->ops->destroy(node->transport);
     struct message *message;
     while ((message = world_take(world, i)) != NULL)

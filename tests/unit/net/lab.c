@@ -125,15 +125,14 @@ void lab_start(struct lab *lab, uint32_t i)
         node->tap = calloc(1, sizeof *node->tap);
     assert_non_null(node->tap);
     node->tap->carrier.ops = &tap_ops;
-    assert_int_equal(sim_net_set_cut(lab->net, node->name, NULL, false), 0);
     assert_int_equal(sim_carrier_create(lab->net, node->name, &node->tap->inner, &err), 0);
-    assert_int_equal(transport_reliable_create(&node->tap->carrier, "simulated", lab_key, &lab->tuning, &lab->env[i], &node->transport, &err), 0);
+    assert_int_equal(transport_reliable_create(&node->tap->carrier, "simulated", node->key ? node->key : lab_key, &lab->tuning, &lab->env[i], &node->transport, &err), 0);
 }
 
 void lab_crash(struct lab *lab, uint32_t i)
 {
     struct lab_node *node = &lab->nodes[i];
-    assert_int_equal(sim_net_set_cut(lab->net, node->name, NULL, true), 0);
+    assert_int_equal(sim_net_kill(lab->net, node->name), 0);
     node->transport->ops->destroy(node->transport);
     node->transport = NULL;
     memset(node->ups, 0, sizeof node->ups);

@@ -34,6 +34,7 @@ struct lab_node {
     struct transport *transport;
     struct tap *tap;
     char name[32];
+    const uint8_t *key; /* NULL: lab_key */
     uint32_t ups[LAB_PEERS], downs[LAB_PEERS];
     int down_status[LAB_PEERS];
     uint64_t boot_id[LAB_PEERS], down_ns[LAB_PEERS];
@@ -56,7 +57,7 @@ extern const uint8_t lab_key[NET_GROUP_KEY_BYTES];
 struct lab *lab_create(uint64_t seed, const struct sim_link *link, const struct net_tuning *tuning);
 void lab_destroy(struct lab *lab);
 void lab_start(struct lab *lab, uint32_t i);
-/* Without a word to anybody. The wire stays cut until lab_start. */
+/* Without a word to anybody. */
 void lab_crash(struct lab *lab, uint32_t i);
 uint32_t lab_resolve(struct lab *lab, uint32_t a, uint32_t b);
 /* Nodes 0 and 1 started and up: peer 0 of each other. */

@@ -20,6 +20,7 @@ def c_bytes(name, data):
 
 
 print("/* Made by make_noise_vectors.py with noiseprotocol 0.3.1; see there. */")
+print("#ifndef HEARSAY_TEST_NET_NOISE_VECTORS_H\n#define HEARSAY_TEST_NET_NOISE_VECTORS_H\n")
 print("static const struct noise_vector noise_vectors[] = {")
 for prologue, psk, e_i, e_r, p1, p2 in CASES:
     sides = []
@@ -45,3 +46,4 @@ for prologue, psk, e_i, e_r, p1, p2 in CASES:
         print(c_bytes(name, data), end="")
     print("},")
 print("};")
+print("\n#endif")

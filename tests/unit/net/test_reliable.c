@@ -2,8 +2,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -301,6 +303,42 @@ static void test_flood_of_handshakes(void **state)
     lab_destroy(lab);
 }
 
+static uint32_t count_in(const char *text, const char *part)
+{
+    uint32_t count = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        count++;
+    return count;
+}
+
+static void test_wrong_key_is_said_once(void **state)
+{
+    (void)state;
+    static const uint8_t other[NET_GROUP_KEY_BYTES] = "some other key";
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    int saved = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    struct lab *lab = lab_create(16, &quick, &defaults);
+    lab->nodes[1].key = other;
+    lab_start(lab, 0);
+    lab_start(lab, 1);
+    lab_resolve(lab, 1, 0);
+    lab_run_ms(lab, 20000);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    char text[4096] = {0};
+    rewind(file);
+    size_t len = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    assert_true(len > 0);
+    assert_int_equal(count_in(text, "peer node1:1 does not hold our group key"), 1);
+    assert_int_equal(count_in(text, "\n"), 1);
+    assert_true(lab_rejected(lab, 0) > 8);
+    assert_int_equal(lab->nodes[0].ups[0] + lab->nodes[1].ups[0], 0);
+    lab_destroy(lab);
+}
+
 static uint64_t trace_of_a_world(uint64_t seed)
 {
     const struct sim_link lossy = {.delay_ns = MS, .jitter_ns = MS, .loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.02};
@@ -350,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_small_messages_share_datagrams),
         cmocka_unit_test(test_limit_of_peers),
         cmocka_unit_test(test_flood_of_handshakes),
+        cmocka_unit_test(test_wrong_key_is_said_once),
         cmocka_unit_test(test_same_seed_same_world),
         cmocka_unit_test(test_own_address),
     };

@@ -156,6 +156,11 @@ static void test_cut_crash_and_return(void **state)
     assert_int_equal(sim_carrier_create(wire.net, "colonless", &twice, &err), HS_ERR_INVALID);
     assert_int_equal(drain(&wire, numbers, times, N), 1);
     assert_int_equal(numbers[0], 3);
+    assert_int_equal(sim_net_kill(wire.net, "a:1"), 0); /* a killed sender is silent until it is made anew */
+    send_number(&wire, 5);
+    assert_int_equal(drain(&wire, numbers, times, N), 0);
+    wire.a->ops->destroy(wire.a);
+    assert_int_equal(sim_carrier_create(wire.net, "a:1", &wire.a, NULL), 0);
     send_number(&wire, 4); /* and one for a dead receiver */
     wire.b->ops->destroy(wire.b);
     wire.b = NULL;

@@ -1,7 +1,9 @@
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "core/base/panic.h"
-#include "net/reliable.h"
+#include "net/buffer_pool.h"
 
 enum { SLAB_BUFFERS = 64, KEPT_MESSAGES = 8, MIN_MESSAGE = 16384 };
 
