@@ -156,7 +156,7 @@ const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, uint32_t id
         return "";
     const char *bytes = tokenizer_vocab_bytes(&tokenizer->vocab, id);
     *len = entry->len;
-    if (first && tokenizer->prefix != PREFIX_NEVER && entry->kind == VOCAB_NORMAL && entry->len && bytes[0] == ' ') {
+    if (first && tokenizer->prefix != PREFIX_NEVER && entry->len && bytes[0] == ' ') {
         (*len)--;
         return bytes + 1;
     }
