@@ -29,9 +29,8 @@ static void add_tensor(crypto_generichash_state *state, const struct tensor_view
         add(state, t->data, t->bytes);
         return;
     }
-    size_t stride = (t->bytes - PIECE_BYTES) / (PIECES - 1);
-    for (size_t i = 0; i < PIECES; i++)
-        add(state, (const uint8_t *)t->data + i * stride, PIECE_BYTES);
+    for (size_t i = 0; i < PIECES; i++) /* the first at the start, the last at the end */
+        add(state, (const uint8_t *)t->data + (t->bytes - PIECE_BYTES) * i / (PIECES - 1), PIECE_BYTES);
 }
 
 static void add_description(crypto_generichash_state *state, const struct model_desc *desc)

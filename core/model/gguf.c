@@ -67,8 +67,6 @@ static bool read_members(struct parser *p, struct gguf_value *v)
     size_t before = p->in.pos;
 
     if (v->element == GGUF_STRING) {
-        if (v->count > reader_left(&p->in) / sizeof(uint64_t))
-            return false;
         for (uint64_t i = 0; i < v->count && !p->in.failed; i++)
             read_gguf_string(&p->in);
     } else {

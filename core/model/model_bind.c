@@ -99,9 +99,9 @@ static int bind(const struct binder *b, const char *name, uint32_t rows, uint32_
                          "%s: tensor \"%s\" is not in F32, F16 or BF16; use a checkpoint in one of these", b->source->path, name);
     if (found_cols != cols || (rows ? found_rows != rows : found_rows < 1 || found_rows > INT32_MAX))
         return error_set(b->err, HS_ERR_PARSE,
-                         "%s: tensor \"%s\" is %" PRIu64 " x %" PRIu64 " where %" PRIu32 " x %" PRIu32
+                         "%s: tensor \"%s\" is %" PRIu64 " x %" PRIu64 " where %" PRIu64 " x %" PRIu32
                          " belongs; get a whole copy of the model",
-                         b->source->path, name, found_rows, found_cols, rows, cols);
+                         b->source->path, name, found_rows, found_cols, rows ? rows : found_rows, cols);
     view.rows = (uint32_t)found_rows;
     view.cols = cols;
     *out = view;

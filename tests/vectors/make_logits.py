@@ -4,9 +4,11 @@
     python3 make_logits.py --model ~/.cache/hearsay/SmolLM2-135M-Instruct.Q4_1.gguf --out logits_smollm2.hslv
     python3 make_logits.py --model ~/.cache/hearsay/tests/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf --out logits_qwen.hslv
 
-Needs numpy, gguf and tokenizers. The weights are dequantised to float32 by `gguf` and run by reference.py. The three prompts are those
-of CANDIDATES whose 64 greedy tokens are decided most clearly (--list shows every smallest gap): 16-bit weights and KV
-move SmolLM2's logits by up to 0.02, and a gap below that would make the choice of token a matter of rounding.
+Needs numpy, gguf and tokenizers. The weights are dequantised to float32 by `gguf` and run by reference.py. The three prompts
+are those of CANDIDATES (30 to 80 tokens) whose 64 greedy tokens are decided most clearly; --list shows every smallest gap.
+16-bit weights and KV move SmolLM2's logits by up to 0.02, and a gap below that would make the choice of token a matter of
+rounding. Prompts are also left out where rounding the KV entries to F16, as hearsay's pages do, moves the reference itself by
+more than half of what tests allow (cosine below 0.99995): Qwen2.5's keys reach 160, and a few positions are that sensitive.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import logits_file
 import reference
 
 N_GREEDY = 64
+MIN_COSINE = 0.99995
 
 CANDIDATES = [
     "<|im_start|>system\nYou are a careful assistant who answers in short sentences.<|im_end|>\n<|im_start|>user\n"
@@ -40,14 +43,16 @@ CANDIDATES = [
     "SELECT name, price FROM products WHERE price > 10 ORDER BY price DESC;\nSELECT name, city FROM customers WHERE city = 'Paris'",
     "Country: France. Capital: Paris.\nCountry: Italy. Capital: Rome.\nCountry: Spain. Capital: Madrid.\nCountry: Germany. "
     "Capital: Berlin.\nCountry: Japan. Capital: Tokyo.\nCountry:",
-    "{\"id\": 1, \"name\": \"Ann\", \"age\": 31}\n{\"id\": 2, \"name\": \"Bob\", \"age\": 32}\n{\"id\": 3, \"name\": \"Carl\", \"age\":",
+    "{\"id\": 1, \"name\": \"Ann\", \"age\": 31}\n{\"id\": 2, \"name\": \"Bob\", \"age\": 32}\n"
+    "{\"id\": 3, \"name\": \"Carl\", \"age\":",
     "The alphabet: a is for apple, b is for ball, c is for cat, d is for dog, e is for egg, f is for fish, g is for goat, h is",
     "<|im_start|>user\nSay the word \"hello\" twenty times.<|im_end|>\n<|im_start|>assistant\nhello hello hello hello hello hello",
     "| n | square |\n|---|--------|\n| 1 | 1 |\n| 2 | 4 |\n| 3 | 9 |\n| 4 | 16 |\n| 5 | 25 |\n| 6 |",
     "monday mardi tuesday mercredi wednesday jeudi. Row, row, row your boat, gently down the stream, merrily, merrily, merrily, "
     "merrily, life is but a dream. Row, row, row your boat,",
     "void swap(int *a, int *b)\n{\n    int t = *a;\n    *a = *b;\n    *b = t;\n}\n\nvoid swap_float(float *a, float *b)\n{\n",
-    "#include <stdio.h>\n\nint main(void)\n{\n    printf(\"one\\n\");\n    printf(\"two\\n\");\n    printf(\"three\\n\");\n    printf(",
+    "#include <stdio.h>\n\nint main(void)\n{\n    printf(\"one\\n\");\n    printf(\"two\\n\");\n    printf(\"three\\n\");\n"
+    "    printf(",
     "<|im_start|>user\nRepeat after me: The quick brown fox jumps over the lazy dog.<|im_end|>\n<|im_start|>assistant\n"
     "The quick brown fox jumps over the lazy dog. The quick brown fox",
     "Q: What is 2 + 2?\nA: 4\nQ: What is 3 + 3?\nA: 6\nQ: What is 4 + 4?\nA: 8\nQ: What is 5 + 5?\nA:",
@@ -79,6 +84,11 @@ def tokenizer(path):
     return t
 
 
+def lowest_cosine(rows, others):
+    rows, others = rows.astype(np.float64), others.astype(np.float64)
+    return float(((rows * others).sum(-1) / np.linalg.norm(rows, axis=-1) / np.linalg.norm(others, axis=-1)).min())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
@@ -86,20 +96,25 @@ def main():
     parser.add_argument("--list", action="store_true", help="only show the smallest gap of every candidate")
     options = parser.parse_args()
 
-    model = reference.Model(*reference.load_gguf(options.model))
+    config, weights = reference.load_gguf(options.model)
+    model, rounded = reference.Model(config, weights), reference.Model(config, weights, kv_type=np.float16)
     encode = tokenizer(options.model).encode
     found = []
     for text in CANDIDATES:
         tokens = encode(text, add_special_tokens=False).ids
         model.reset()
-        _, gaps = logits_file.greedy(model, model.forward(tokens), N_GREEDY)
-        found.append((min(gaps), tokens, text))
-        print(f"smallest gap {min(gaps):.4f}  {len(tokens)} tokens  {text[:60]!r}", file=sys.stderr, flush=True)
+        rounded.reset()
+        logits = model.forward(tokens)
+        cosine = lowest_cosine(logits, rounded.forward(tokens))
+        _, gaps = logits_file.greedy(model, logits, N_GREEDY)
+        found.append((min(gaps), cosine, tokens))
+        print(f"smallest gap {min(gaps):.4f}, F16 KV cosine {cosine:.7f}, {len(tokens)} tokens, {text[:50]!r}",
+              file=sys.stderr, flush=True)
     if options.list or not options.out:
         return
-    usable = [f for f in found if 30 <= len(f[1]) <= 80]
+    usable = [f for f in found if 30 <= len(f[2]) <= 80 and f[1] > MIN_COSINE]
     best = sorted(usable, key=lambda f: -f[0])[:3]
-    gaps = logits_file.write(options.out, model, [tokens for _, tokens, _ in best], N_GREEDY, model_path=options.model)
+    gaps = logits_file.write(options.out, model, [tokens for _, _, tokens in best], N_GREEDY, model_path=options.model)
     print(f"{options.out}: smallest gaps {', '.join(f'{g:.3f}' for g in gaps)}")
 
 

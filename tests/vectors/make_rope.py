@@ -23,9 +23,11 @@ VARIANTS = [
     {"rope_theta": 10000.0},
     {"rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 4.0}},
     {"rope_theta": 500000.0, "head_dim": 128, "rope_scaling": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192}},
     {"rope_theta": 500000.0, "rope_scaling": {
-        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192}},
     {"rope_theta": 1000000.0, "max_position_embeddings": 32768, "rope_scaling": {
         "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}},
     {"rope_theta": 1000000.0, "head_dim": 128, "rope_scaling": {
@@ -35,6 +37,8 @@ VARIANTS = [
         "rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 0.5}},
     {"rope_theta": 150000.0, "rope_scaling": {
         "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}},
+    {"rope_theta": 10.0, "rope_scaling": {  # the slow end of the ramp lies beyond the last pair
+        "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 846}},
 ]
 
 

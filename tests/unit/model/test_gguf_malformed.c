@@ -213,7 +213,7 @@ static void odd_offset(struct gguf_builder *b)
 }
 static void far_offset(struct gguf_builder *b)
 {
-    one_tensor(b, 4, 1, 0, UINT64_MAX - 31);
+    one_tensor(b, 8, 1, 0, UINT64_MAX - 31);
 }
 static void too_large(struct gguf_builder *b)
 {

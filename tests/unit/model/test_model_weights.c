@@ -58,6 +58,10 @@ static void check_layers(const struct model_desc *a, const struct model_desc *b)
     bool interleaved = a->rope_layout == ROPE_INTERLEAVED;
     for (uint32_t i = 0; i < a->n_layers; i++) {
         const struct model_layer *la = &a->layers[i], *lb = &b->layers[i];
+        assert_true(tensor_present(&la->attn_norm) && tensor_present(&la->wq) && tensor_present(&la->wk) &&
+                    tensor_present(&la->wv));
+        assert_true(tensor_present(&la->wo) && tensor_present(&la->ffn_norm) && tensor_present(&la->w_gate));
+        assert_true(tensor_present(&la->w_up) && tensor_present(&la->w_down));
         check_same(a, &la->attn_norm, b, &lb->attn_norm, false);
         check_same(a, &la->wq, b, &lb->wq, interleaved);
         check_same(a, &la->wk, b, &lb->wk, interleaved);
@@ -153,7 +157,9 @@ static void test_folders_that_do_not_fit(void **state)
     refuse(f.path, HS_ERR_UNSUPPORTED, "has no place in architecture qwen2");
     folder_update_json(&f, "config.json", "{\"architectures\":[\"Qwen3ForCausalLM\"],\"intermediate_size\":65}");
     refuse(f.path, HS_ERR_PARSE, "is 64 x 32 where 65 x 32 belongs");
-    folder_update_json(&f, "config.json", "{\"intermediate_size\":64,\"num_hidden_layers\":3}");
+    folder_update_json(&f, "config.json", "{\"intermediate_size\":64,\"hidden_size\":64}");
+    refuse(f.path, HS_ERR_PARSE, "\"model.embed_tokens.weight\" is 264 x 32 where 264 x 64 belongs");
+    folder_update_json(&f, "config.json", "{\"hidden_size\":32,\"num_hidden_layers\":3}");
     refuse(f.path, HS_ERR_PARSE, "tensor \"model.layers.2.input_layernorm.weight\" is missing");
     folder_update_json(&f, "config.json", "{\"num_hidden_layers\":1}");
     refuse(f.path, HS_ERR_UNSUPPORTED, "tensor \"model.layers.1.");
@@ -175,6 +181,28 @@ static void digest_of(const char *path, uint8_t digest, uint8_t out[32])
     struct model_weights *w = open_model(path);
     fingerprint_compute(&w->desc, tokenizer, out);
     model_weights_close(w);
+}
+
+static void flip_bit(const struct folder *f, long from_end)
+{
+    FILE *file = fopen(folder_file(f, "model.safetensors"), "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, from_end, SEEK_END), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, from_end, SEEK_END), 0);
+    fputc(byte ^ 1, file);
+    fclose(file);
+}
+
+/* Of all tensors together. */
+static size_t data_bytes(const struct folder *f)
+{
+    struct model_weights *w = open_model(f->path);
+    size_t sum = 0;
+    for (size_t i = 0; i < safetensors_count(w->tensors); i++)
+        sum += safetensors_at(w->tensors, i)->bytes;
+    model_weights_close(w);
+    return sum;
 }
 
 /* Equal for copies, different for any change that matters. */
@@ -199,13 +227,11 @@ static void test_fingerprint(void **state)
     digest_of(f.path, 0, other);
     assert_memory_equal(first, other, 32);
 
-    FILE *file = fopen(folder_file(&f, "model.safetensors"), "r+b"); /* the last weight of all */
-    assert_non_null(file);
-    assert_int_equal(fseek(file, -1, SEEK_END), 0);
-    int last = fgetc(file);
-    assert_int_equal(fseek(file, -1, SEEK_END), 0);
-    fputc(last ^ 1, file);
-    fclose(file);
+    flip_bit(&f, -1); /* the last byte of the last tensor, which is small */
+    digest_of(f.path, 0, other);
+    assert_memory_not_equal(first, other, 32);
+    flip_bit(&f, -1);
+    flip_bit(&f, -(long)data_bytes(&f) + 264 * 32 * 2 - 1); /* the last byte of the embedding, which is large and comes first */
     digest_of(f.path, 0, other);
     assert_memory_not_equal(first, other, 32);
     folder_remove(&f);
