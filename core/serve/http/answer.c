@@ -74,6 +74,7 @@ static int make_choice(struct answer *answer, uint32_t index, const struct reque
     request->sampling.choice = index % api->n;
     request->user = choice;
     answer_text_init(&choice->text, answer->head.tokenizer, &api->stops);
+    choice->text.n_unchecked = request->sampling.min_tokens;
     uint32_t room = request->max_tokens;
     if (api->stream && room > ANSWER_STREAM_TOKENS)
         room = ANSWER_STREAM_TOKENS;

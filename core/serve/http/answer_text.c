@@ -56,13 +56,15 @@ bool answer_text_push(struct answer_text *text, uint32_t token)
     size_t len;
     const char *bytes = tokenizer_token_bytes(text->tokenizer, token, false, false, &len);
     add_waiting(text, text->shown + text->pending.len + len);
+    bool checked = !text->n_unchecked;
+    text->n_unchecked -= !checked;
     for (size_t i = 0; i < len; i++) {
         strbuf_add(&text->pending, &bytes[i], 1);
         if (text->pending.failed) {
             text->failed = true;
             return false;
         }
-        uint32_t stop_len = stop_matcher_feed(&text->matcher, (uint8_t)bytes[i]);
+        uint32_t stop_len = !checked ? 0 : stop_matcher_feed(&text->matcher, (uint8_t)bytes[i]);
         if (stop_len) {
             cut(text, stop_len);
             return true;

@@ -24,6 +24,7 @@
 struct answer_text {
     const struct tokenizer *tokenizer;
     struct stop_matcher matcher;
+    uint32_t n_unchecked;  /* so many further tokens are not searched for stop strings (min_tokens); set after init */
     struct strbuf pending; /* bytes not shown yet */
     uint64_t shown;        /* bytes shown so far: pending begins there */
     uint64_t *token_ends;  /* where each waiting token's bytes end in the answer's text */

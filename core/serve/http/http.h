@@ -38,7 +38,7 @@ struct http_config {
     bool isolate_tenants;  /* the tenant (header x-tenant-id) becomes part of the cache's namespace */
     uint32_t threads;         /* 0: 2 */
     uint32_t max_connections; /* 0: 1024 */
-    size_t max_body_bytes;    /* 0: 32 MiB; larger ones are a 413 */
+    size_t max_body_bytes;    /* 0: 8 MiB; larger ones are a 413 */
     struct node_inbox *inbox;
     struct metrics *metrics;
     const struct env *env;            /* called from several threads at once */

@@ -29,7 +29,7 @@ static void write_model(struct exchange *ex, struct strbuf *out)
     strbuf_puts(out, "{\"id\":");
     strbuf_json_string(out, server->model_id, strlen(server->model_id));
     strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"hearsay\",\"max_model_len\":%u}",
-                  (long long)server->config.unix_time_s(server->config.unix_time_arg), server->limits.n_context);
+                  (long long)server->created, server->limits.n_context);
 }
 
 static enum MHD_Result run_models(struct exchange *ex)

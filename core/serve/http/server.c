@@ -165,7 +165,7 @@ static void apply_defaults(struct http_server *server)
     if (!config->max_connections)
         config->max_connections = 1024;
     if (!config->max_body_bytes)
-        config->max_body_bytes = 32 << 20;
+        config->max_body_bytes = 8 << 20;
     server->model_id = config->model_id ? config->model_id : desc->name;
     server->limits = (struct api_limits){server->model_id, desc->n_vocab, config->n_context};
     size_t n = (size_t)snprintf(server->fingerprint, sizeof server->fingerprint, "hs-");
@@ -181,6 +181,7 @@ int http_server_create(const struct http_config *config, struct http_server **ou
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     server->config = *config;
     apply_defaults(server);
+    server->created = config->unix_time_s(config->unix_time_arg);
     int rc = HS_ERR_NO_MEMORY;
     if (sodium_init() < 0 || http_metrics_init(&server->metrics, config->metrics, server->model_id))
         goto free_server;

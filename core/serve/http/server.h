@@ -21,6 +21,7 @@ struct http_metrics {
 struct http_server {
     struct http_config config;
     const char *model_id;
+    int64_t created; /* the model's, as clients see it: when the server started */
     char fingerprint[24]; /* "hs-" and the beginning of the model's */
     struct api_limits limits;
     struct http_metrics metrics;

@@ -38,7 +38,7 @@ struct harness *harness_create(bool isolate_tenants)
     struct error err = {0};
     h->inbox = fake_node_create();
     h->metrics = metrics_create();
-    struct http_config config = {
+    h->config = (struct http_config){
         .address = "127.0.0.1:0",
         .node_name = "entry-1",
         .model_id = "tiny",
@@ -51,7 +51,7 @@ struct harness *harness_create(bool isolate_tenants)
         .env = &env,
         .unix_time_s = unix_time,
     };
-    if (http_server_create(&config, &h->server, &err))
+    if (http_server_create(&h->config, &h->server, &err))
         fail_msg("%s", err.text);
     h->port = http_server_port(h->server);
     return h;

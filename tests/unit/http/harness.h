@@ -11,6 +11,7 @@
 struct harness {
     struct node_inbox *inbox;
     struct metrics *metrics;
+    struct http_config config;
     struct http_server *server;
     uint16_t port;
     struct token_list tokens; /* of the scripted answer */

@@ -19,101 +19,102 @@ static int parse(struct api_request *request, enum api_endpoint endpoint, const 
 #define CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
 #define TEXT "{\"prompt\":\"x\""
 
+static const struct {
+    enum api_endpoint endpoint;
+    const char *body, *param;
+    int status;
+} refusals[] = {
+    {API_CHAT, "", "", 400},
+    {API_CHAT, "[]", "", 400},
+    {API_CHAT, "{\"messages\":", "", 400},
+    {API_CHAT, "{}", "messages", 400},
+    {API_CHAT, "{\"messages\":{}}", "messages", 400},
+    {API_CHAT, "{\"messages\":[]}", "messages", 400},
+    {API_CHAT, "{\"messages\":[1]}", "messages", 400},
+    {API_CHAT, "{\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages", 400},
+    {API_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", "messages", 400},
+    {API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":3}]}", "messages", 400},
+    {API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}", "messages", 400},
+    {API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}", "messages", 400},
+    {API_CHAT, CHAT ",\"model\":\"other\"}", "model", 404},
+    {API_CHAT, CHAT ",\"model\":3}", "model", 400},
+    {API_CHAT, CHAT ",\"temperature\":\"hot\"}", "temperature", 400},
+    {API_CHAT, CHAT ",\"temperature\":2.1}", "temperature", 400},
+    {API_CHAT, CHAT ",\"temperature\":true}", "temperature", 400},
+    {API_CHAT, CHAT ",\"top_p\":1.01}", "top_p", 400},
+    {API_CHAT, CHAT ",\"top_k\":-2}", "top_k", 400},
+    {API_CHAT, CHAT ",\"top_k\":1.5}", "top_k", 400},
+    {API_CHAT, CHAT ",\"min_p\":-0.1}", "min_p", 400},
+    {API_CHAT, CHAT ",\"presence_penalty\":3}", "presence_penalty", 400},
+    {API_CHAT, CHAT ",\"frequency_penalty\":-3}", "frequency_penalty", 400},
+    {API_CHAT, CHAT ",\"repetition_penalty\":0}", "repetition_penalty", 400},
+    {API_CHAT, CHAT ",\"n\":0}", "n", 400},
+    {API_CHAT, CHAT ",\"n\":129}", "n", 400},
+    {API_CHAT, CHAT ",\"max_tokens\":0}", "max_tokens", 400},
+    {API_CHAT, CHAT ",\"max_tokens\":-1}", "max_tokens", 400},
+    {API_CHAT, CHAT ",\"max_completion_tokens\":\"8\"}", "max_completion_tokens", 400},
+    {API_CHAT, CHAT ",\"min_tokens\":9,\"max_tokens\":8}", "min_tokens", 400},
+    {API_CHAT, CHAT ",\"seed\":\"1\"}", "seed", 400},
+    {API_CHAT, CHAT ",\"seed\":1.5}", "seed", 400},
+    {API_CHAT, CHAT ",\"stop\":3}", "stop", 400},
+    {API_CHAT, CHAT ",\"stop\":\"\"}", "stop", 400},
+    {API_CHAT, CHAT ",\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", "stop", 400},
+    {API_CHAT, CHAT ",\"stop\":[\"a\",null]}", "stop", 400},
+    {API_CHAT, CHAT ",\"stream\":\"yes\"}", "stream", 400},
+    {API_CHAT, CHAT ",\"stream_options\":{\"include_usage\":true}}", "stream_options", 400},
+    {API_CHAT, CHAT ",\"stream\":true,\"stream_options\":3}", "stream_options", 400},
+    {API_CHAT, CHAT ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "include_usage", 400},
+    {API_CHAT, CHAT ",\"logprobs\":3}", "logprobs", 400},
+    {API_CHAT, CHAT ",\"top_logprobs\":3}", "top_logprobs", 400},
+    {API_CHAT, CHAT ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", 400},
+    {API_CHAT, CHAT ",\"logit_bias\":[]}", "logit_bias", 400},
+    {API_CHAT, CHAT ",\"logit_bias\":{\"264\":1}}", "logit_bias", 400},
+    {API_CHAT, CHAT ",\"logit_bias\":{\"a\":1}}", "logit_bias", 400},
+    {API_CHAT, CHAT ",\"logit_bias\":{\"1\":101}}", "logit_bias", 400},
+    {API_CHAT, CHAT ",\"priority\":\"high\"}", "priority", 400},
+    {API_CHAT, CHAT ",\"user\":3}", "user", 400},
+    {API_CHAT, CHAT ",\"cache_salt\":3}", "cache_salt", 400},
+    {API_CHAT, CHAT ",\"ignore_eos\":1}", "ignore_eos", 400},
+    {API_CHAT, CHAT ",\"best_of\":2}", "best_of", 400},
+    {API_CHAT, CHAT ",\"tools\":[{\"type\":\"function\"}]}", "tools", 400},
+    {API_CHAT, CHAT ",\"tool_choice\":\"required\"}", "tool_choice", 400},
+    {API_CHAT, CHAT ",\"functions\":[{}]}", "functions", 400},
+    {API_CHAT, CHAT ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format", 400},
+    {API_CHAT, CHAT ",\"response_format\":\"text\"}", "response_format", 400},
+    {API_CHAT, CHAT ",\"modalities\":[\"audio\"]}", "modalities", 400},
+    {API_CHAT, CHAT ",\"guided_regex\":\"a*\"}", "guided_regex", 400},
+    {API_CHAT, CHAT ",\"echo\":true}", "echo", 400},
+    {API_COMPLETIONS, "{}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":3}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":[]}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":[[]]}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":[264]}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":[-1]}", "prompt", 400},
+    {API_COMPLETIONS, "{\"prompt\":[1.5]}", "prompt", 400},
+    {API_COMPLETIONS, TEXT ",\"logprobs\":true}", "logprobs", 400},
+    {API_COMPLETIONS, TEXT ",\"logprobs\":21}", "logprobs", 400},
+    {API_COMPLETIONS, TEXT ",\"echo\":\"x\"}", "echo", 400},
+    {API_COMPLETIONS, TEXT ",\"suffix\":\"x\"}", "suffix", 400},
+    {API_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"n\":65}", "n", 400},
+    {API_TOKENIZE, "{}", "prompt", 400},
+    {API_TOKENIZE, "{\"prompt\":[1]}", "prompt", 400},
+    {API_DETOKENIZE, "{}", "tokens", 400},
+    {API_DETOKENIZE, "{\"tokens\":[999]}", "tokens", 400},
+};
+
 /* Every body is refused with the status and names the field. */
 static void test_refusals(void **unused)
 {
-    static const struct {
-        enum api_endpoint endpoint;
-        const char *body, *param;
-        int status;
-    } cases[] = {
-        {API_CHAT, "", "", 400},
-        {API_CHAT, "[]", "", 400},
-        {API_CHAT, "{\"messages\":", "", 400},
-        {API_CHAT, "{}", "messages", 400},
-        {API_CHAT, "{\"messages\":{}}", "messages", 400},
-        {API_CHAT, "{\"messages\":[]}", "messages", 400},
-        {API_CHAT, "{\"messages\":[1]}", "messages", 400},
-        {API_CHAT, "{\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages", 400},
-        {API_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", "messages", 400},
-        {API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":3}]}", "messages", 400},
-        {API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}", "messages", 400},
-        {API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}", "messages", 400},
-        {API_CHAT, CHAT ",\"model\":\"other\"}", "model", 404},
-        {API_CHAT, CHAT ",\"model\":3}", "model", 400},
-        {API_CHAT, CHAT ",\"temperature\":\"hot\"}", "temperature", 400},
-        {API_CHAT, CHAT ",\"temperature\":2.1}", "temperature", 400},
-        {API_CHAT, CHAT ",\"temperature\":true}", "temperature", 400},
-        {API_CHAT, CHAT ",\"top_p\":1.01}", "top_p", 400},
-        {API_CHAT, CHAT ",\"top_k\":-2}", "top_k", 400},
-        {API_CHAT, CHAT ",\"top_k\":1.5}", "top_k", 400},
-        {API_CHAT, CHAT ",\"min_p\":-0.1}", "min_p", 400},
-        {API_CHAT, CHAT ",\"presence_penalty\":3}", "presence_penalty", 400},
-        {API_CHAT, CHAT ",\"frequency_penalty\":-3}", "frequency_penalty", 400},
-        {API_CHAT, CHAT ",\"repetition_penalty\":0}", "repetition_penalty", 400},
-        {API_CHAT, CHAT ",\"n\":0}", "n", 400},
-        {API_CHAT, CHAT ",\"n\":129}", "n", 400},
-        {API_CHAT, CHAT ",\"max_tokens\":0}", "max_tokens", 400},
-        {API_CHAT, CHAT ",\"max_tokens\":-1}", "max_tokens", 400},
-        {API_CHAT, CHAT ",\"max_completion_tokens\":\"8\"}", "max_completion_tokens", 400},
-        {API_CHAT, CHAT ",\"min_tokens\":9,\"max_tokens\":8}", "min_tokens", 400},
-        {API_CHAT, CHAT ",\"seed\":\"1\"}", "seed", 400},
-        {API_CHAT, CHAT ",\"seed\":1.5}", "seed", 400},
-        {API_CHAT, CHAT ",\"stop\":3}", "stop", 400},
-        {API_CHAT, CHAT ",\"stop\":\"\"}", "stop", 400},
-        {API_CHAT, CHAT ",\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", "stop", 400},
-        {API_CHAT, CHAT ",\"stop\":[\"a\",null]}", "stop", 400},
-        {API_CHAT, CHAT ",\"stream\":\"yes\"}", "stream", 400},
-        {API_CHAT, CHAT ",\"stream_options\":{\"include_usage\":true}}", "stream_options", 400},
-        {API_CHAT, CHAT ",\"stream\":true,\"stream_options\":3}", "stream_options", 400},
-        {API_CHAT, CHAT ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "include_usage", 400},
-        {API_CHAT, CHAT ",\"logprobs\":3}", "logprobs", 400},
-        {API_CHAT, CHAT ",\"top_logprobs\":3}", "top_logprobs", 400},
-        {API_CHAT, CHAT ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", 400},
-        {API_CHAT, CHAT ",\"logit_bias\":[]}", "logit_bias", 400},
-        {API_CHAT, CHAT ",\"logit_bias\":{\"264\":1}}", "logit_bias", 400},
-        {API_CHAT, CHAT ",\"logit_bias\":{\"a\":1}}", "logit_bias", 400},
-        {API_CHAT, CHAT ",\"logit_bias\":{\"1\":101}}", "logit_bias", 400},
-        {API_CHAT, CHAT ",\"priority\":\"high\"}", "priority", 400},
-        {API_CHAT, CHAT ",\"user\":3}", "user", 400},
-        {API_CHAT, CHAT ",\"cache_salt\":3}", "cache_salt", 400},
-        {API_CHAT, CHAT ",\"ignore_eos\":1}", "ignore_eos", 400},
-        {API_CHAT, CHAT ",\"best_of\":2}", "best_of", 400},
-        {API_CHAT, CHAT ",\"tools\":[{\"type\":\"function\"}]}", "tools", 400},
-        {API_CHAT, CHAT ",\"tool_choice\":\"required\"}", "tool_choice", 400},
-        {API_CHAT, CHAT ",\"functions\":[{}]}", "functions", 400},
-        {API_CHAT, CHAT ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format", 400},
-        {API_CHAT, CHAT ",\"response_format\":\"text\"}", "response_format", 400},
-        {API_CHAT, CHAT ",\"modalities\":[\"audio\"]}", "modalities", 400},
-        {API_CHAT, CHAT ",\"guided_regex\":\"a*\"}", "guided_regex", 400},
-        {API_CHAT, CHAT ",\"echo\":true}", "echo", 400},
-        {API_COMPLETIONS, "{}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":3}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":[]}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":[[]]}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":[264]}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":[-1]}", "prompt", 400},
-        {API_COMPLETIONS, "{\"prompt\":[1.5]}", "prompt", 400},
-        {API_COMPLETIONS, TEXT ",\"logprobs\":true}", "logprobs", 400},
-        {API_COMPLETIONS, TEXT ",\"logprobs\":21}", "logprobs", 400},
-        {API_COMPLETIONS, TEXT ",\"echo\":\"x\"}", "echo", 400},
-        {API_COMPLETIONS, TEXT ",\"suffix\":\"x\"}", "suffix", 400},
-        {API_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"n\":65}", "n", 400},
-        {API_TOKENIZE, "{}", "prompt", 400},
-        {API_TOKENIZE, "{\"prompt\":[1]}", "prompt", 400},
-        {API_DETOKENIZE, "{}", "tokens", 400},
-        {API_DETOKENIZE, "{\"tokens\":[999]}", "tokens", 400},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct api_request request;
         struct api_error error = {0};
-        if (parse(&request, cases[i].endpoint, cases[i].body, &error) == 0)
-            fail_msg("taken: %s", cases[i].body);
-        if (error.status != cases[i].status || strcmp(error.param, cases[i].param) != 0)
-            fail_msg("%s: status %d, param \"%s\", %s", cases[i].body, error.status, error.param, error.message);
-        if (*cases[i].param)
-            assert_non_null(strstr(error.message, strcmp(cases[i].param, "model") ? cases[i].param : "model"));
+        if (parse(&request, refusals[i].endpoint, refusals[i].body, &error) == 0)
+            fail_msg("taken: %s", refusals[i].body);
+        if (error.status != refusals[i].status || strcmp(error.param, refusals[i].param) != 0)
+            fail_msg("%s: status %d, param \"%s\", %s", refusals[i].body, error.status, error.param, error.message);
+        if (*refusals[i].param)
+            assert_non_null(strstr(error.message, strcmp(refusals[i].param, "model") ? refusals[i].param : "model"));
     }
 }
 

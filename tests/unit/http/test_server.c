@@ -276,6 +276,17 @@ static void test_completion_logprobs_with_echo(void **state)
     json_decref(events);
 }
 
+/* Stop strings do not end an answer before min_tokens, as stop tokens do not. */
+static void test_min_tokens_bars_stop_strings(void **state)
+{
+    struct harness *h = *state;
+    harness_answer(h, "a#b#c", (struct fake_script){0});
+    struct reply reply = harness_post(h, "/v1/completions", "{\"prompt\":\"x\",\"min_tokens\":2,\"stop\":\"#\"}");
+    json_t *root = harness_json(&reply, 200);
+    assert_string_equal(text_at(root, "choices.0.text"), "a#b");
+    json_decref(root);
+}
+
 /* Logprobs are trimmed like the text when a stop string ends it. */
 static void test_logprobs_end_where_the_text_ends(void **state)
 {
@@ -356,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_chat_logprobs),
         cmocka_unit_test(test_completion_logprobs_with_echo),
         cmocka_unit_test(test_logprobs_end_where_the_text_ends),
+        cmocka_unit_test(test_min_tokens_bars_stop_strings),
         cmocka_unit_test(test_tenants_and_salts),
         cmocka_unit_test(test_tokenize_and_back),
     };
