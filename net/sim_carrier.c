@@ -48,6 +48,7 @@ struct sim_net {
     struct rng rng;
     struct sim_link default_link;
     struct endpoint *endpoints;
+    struct u64_map slots;   /* hash of address -> endpoint; equal hashes sit at the next free key */
     struct u64_map links;   /* from << 32 | to -> struct link * */
     struct u64_map streams; /* number -> struct stream * */
     struct flight **heap;   /* least (due_ns, order) first */
@@ -145,9 +146,12 @@ static bool same_address(const struct carrier_address *a, const struct carrier_a
 /* The slot of an address, made when new. */
 static int endpoint_slot(struct sim_net *net, const struct carrier_address *address, uint32_t *out)
 {
-    for (uint32_t i = 0; i < net->n_endpoints; i++) {
-        if (same_address(&net->endpoints[i].address, address)) {
-            *out = i;
+    uint64_t key = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (uint32_t i = 0; i < address->len; i++)
+        key = (key ^ address->bytes[i]) * UINT64_C(0x100000001b3);
+    for (uint64_t *slot; (slot = u64_map_get(&net->slots, key)) != NULL; key++) {
+        if (same_address(&net->endpoints[*slot].address, address)) {
+            *out = (uint32_t)*slot;
             return 0;
         }
     }
@@ -159,6 +163,8 @@ static int endpoint_slot(struct sim_net *net, const struct carrier_address *addr
         net->endpoints = endpoints;
         net->cap_endpoints = cap;
     }
+    if (u64_map_put(&net->slots, key, net->n_endpoints) != 0)
+        return HS_ERR_NO_MEMORY;
     net->endpoints[net->n_endpoints] = (struct endpoint){.address = *address};
     *out = net->n_endpoints++;
     return 0;
@@ -419,6 +425,7 @@ void sim_net_destroy(struct sim_net *net)
     cursor = 0;
     while (u64_map_next(&net->streams, &cursor, &key, &value))
         free((struct stream *)(uintptr_t)value);
+    u64_map_fini(&net->slots);
     u64_map_fini(&net->links);
     u64_map_fini(&net->streams);
     free(net->endpoints);

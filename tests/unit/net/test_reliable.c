@@ -303,6 +303,36 @@ static void test_flood_of_handshakes(void **state)
     lab_destroy(lab);
 }
 
+/* Both call each other, at about the same time, over 300 different wires: up once, and then it stays so. */
+static void test_crossing_handshakes(void **state)
+{
+    (void)state;
+    uint32_t flaps = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        const struct sim_link link = {
+            .delay_ns = seed % 7 * 30 * MS, .jitter_ns = seed % 3 * 5 * MS, .loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .reorder_ns = 3 * MS};
+        struct lab *lab = lab_create(seed, &link, &defaults);
+        lab_start(lab, 0);
+        lab_start(lab, 1);
+        lab_resolve(lab, 0, 1);
+        lab_run_ms(lab, seed % 5 * 40);
+        lab_resolve(lab, 1, 0);
+        lab_wait(lab, &lab->nodes[0].ups[0], 1, 20000);
+        lab_wait(lab, &lab->nodes[1].ups[0], 1, 20000);
+        lab_run_ms(lab, 12000);
+        if (lab->nodes[0].ups[0] + lab->nodes[1].ups[0] != 2) {
+            print_message("          seed %llu: up %u and %u times\n", (unsigned long long)seed, lab->nodes[0].ups[0], lab->nodes[1].ups[0]);
+            flaps++;
+        }
+        assert_int_equal(lab_send(lab, 0, 0, "x", 1, 0), 0);
+        assert_int_equal(lab_send(lab, 1, 0, "x", 1, 0), 0);
+        lab_wait(lab, &lab->nodes[0].n_messages, 1, 5000);
+        lab_wait(lab, &lab->nodes[1].n_messages, 1, 5000);
+        lab_destroy(lab);
+    }
+    assert_int_equal(flaps, 0);
+}
+
 static uint32_t count_in(const char *text, const char *part)
 {
     uint32_t count = 0;
@@ -388,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_small_messages_share_datagrams),
         cmocka_unit_test(test_limit_of_peers),
         cmocka_unit_test(test_flood_of_handshakes),
+        cmocka_unit_test(test_crossing_handshakes),
         cmocka_unit_test(test_wrong_key_is_said_once),
         cmocka_unit_test(test_same_seed_same_world),
         cmocka_unit_test(test_own_address),
