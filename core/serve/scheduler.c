@@ -27,7 +27,8 @@ struct scheduler *scheduler_create(const struct scheduler_config *config)
     scheduler->spans = calloc(n, sizeof *scheduler->spans);
     scheduler->span_sequence = calloc(n, sizeof(struct sequence *));
     scheduler->results = calloc(scheduler->info.max_rows, sizeof *scheduler->results);
-    if (!scheduler->running || !scheduler->spans || !scheduler->span_sequence || !scheduler->results) {
+    scheduler->page_scratch = calloc(scheduler->info.n_pages, sizeof(uint32_t));
+    if (!scheduler->page_scratch || !scheduler->running || !scheduler->spans || !scheduler->span_sequence || !scheduler->results) {
         scheduler_destroy(scheduler);
         return NULL;
     }
@@ -80,6 +81,7 @@ void scheduler_destroy(struct scheduler *scheduler)
     free(scheduler->spans);
     free(scheduler->span_sequence);
     free(scheduler->results);
+    free(scheduler->page_scratch);
     free(scheduler);
 }
 
@@ -204,7 +206,7 @@ static void own_last_page(struct scheduler *scheduler, struct sequence *sequence
         sequence->computed = sequence->n_pages * scheduler->info.page_tokens;
     }
     page_pool_unref(pool, shared);
-    sequence->inserted_pages = sequence->n_pages;
+    sequence->inserted_pages = sequence->computed / scheduler->info.page_tokens;
 }
 
 static void take_cached_pages(struct scheduler *scheduler, struct sequence *sequence, uint64_t now_ns)

@@ -18,6 +18,7 @@ struct scheduler {
     struct sequence **running; /* [n_running], oldest first */
     uint32_t n_running;
     uint32_t n_orphans; /* dropped, but still read by the step under way */
+    uint32_t *page_scratch; /* [info.n_pages] */
     uint64_t arrivals;
     double expected_output; /* mean answer length */
     uint64_t preemptions;

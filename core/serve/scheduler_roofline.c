@@ -70,10 +70,7 @@ void roofline_observe(struct roofline *roofline, const struct roofline_sample *s
     uint32_t c = class_of(rows);
     double share = roofline->samples[c] < 8 ? 1.0 / (roofline->samples[c] + 1) : 0.125;
     fit(roofline, rows, (double)sample->context, duration / 1e3);
-    /* Long contexts make rows dearer whatever their number: that part is taken out before classes are compared. */
-    double attention = roofline->weight[2] > 0 ? roofline->weight[2] * 1e3 * (double)sample->context / 1024 : 0;
-    double net = attention < duration / 2 ? duration - attention : duration / 2;
-    roofline->row_ns[c] += share * (net / rows - roofline->row_ns[c]);
+    roofline->row_ns[c] += share * (duration / rows - roofline->row_ns[c]);
     roofline->samples[c]++;
     roofline->steps++;
     if (sample->prefill_rows) {

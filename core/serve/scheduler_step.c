@@ -207,7 +207,8 @@ static void complete_span(struct scheduler *scheduler, uint32_t i, int status, u
     sequence->failures = 0;
     sequence->computed += span->n_tokens;
     admission_charge(&scheduler->admission, sequence->tenant, span->n_tokens);
-    sequence_insert_pages(sequence, scheduler->config.tree, scheduler->info.page_tokens, now_ns);
+    sequence_insert_pages(sequence, scheduler->config.tree, scheduler->config.pool, scheduler->info.page_tokens, now_ns,
+                          scheduler->page_scratch);
     if (!span->n_outputs)
         return;
     if (span->targets)

@@ -102,14 +102,29 @@ void sequence_release_pages(struct sequence *sequence, struct page_pool *pool)
     sequence->grant = 0;
 }
 
-void sequence_insert_pages(struct sequence *sequence, struct radix_tree *tree, uint32_t page_tokens, uint64_t now_ns)
+/* Takes the tree's pages instead of equal ones of our own. */
+static void adopt_pages(struct sequence *sequence, struct radix_tree *tree, struct page_pool *pool, uint32_t n_tokens, uint64_t now_ns,
+                        uint32_t *scratch)
 {
-    uint32_t whole = sequence->computed / page_tokens;
-    if (whole <= sequence->inserted_pages)
+    uint32_t n = radix_match(tree, sequence->namespace_id, sequence->tokens, n_tokens, now_ns, scratch, sequence->n_pages);
+    for (uint32_t i = 0; i < n; i++) {
+        page_pool_unref(pool, sequence->pages[i]); /* ours, or our second reference of the same */
+        sequence->pages[i] = scratch[i];
+    }
+}
+
+void sequence_insert_pages(struct sequence *sequence, struct radix_tree *tree, struct page_pool *pool, uint32_t page_tokens,
+                           uint64_t now_ns, uint32_t *scratch)
+{
+    uint32_t whole = sequence->computed / page_tokens, before = sequence->inserted_pages;
+    if (whole <= before)
         return;
-    /* Out of memory only costs the cache an entry; the next whole page tries again. */
-    if (radix_insert(tree, sequence->namespace_id, sequence->tokens, sequence->pages, whole, now_ns) >= 0)
-        sequence->inserted_pages = whole;
+    int taken = radix_insert(tree, sequence->namespace_id, sequence->tokens, sequence->pages, whole, now_ns);
+    if (taken < 0)
+        return; /* out of memory only costs the cache an entry; the next whole page tries again */
+    sequence->inserted_pages = whole;
+    if ((uint32_t)taken < whole - before)
+        adopt_pages(sequence, tree, pool, whole * page_tokens, now_ns, scratch);
 }
 
 void sequence_span(const struct sequence *sequence, struct step_span *span)
