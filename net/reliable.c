@@ -132,11 +132,12 @@ void reliable_out_commit(struct reliable *self, const struct carrier_address *ad
 
 /* ---- poll ---- */
 
+/* The second time, as a damaged datagram may look like that once. */
 static void report_version(struct reliable *self, const struct carrier_datagram *datagram)
 {
     char text[TRANSPORT_ADDRESS_TEXT];
     self->carrier->ops->format(self->carrier, &datagram->address, text, sizeof text);
-    if (reliable_report(self, &datagram->address, 'v', 1))
+    if (reliable_report(self, &datagram->address, 'v', 2))
         log_warn("net", "peer %s speaks version %u of the fabric protocol, we speak %u: not connected; run one version everywhere", text,
                  datagram->data[2] >> 4, WIRE_VERSION);
 }

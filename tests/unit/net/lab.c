@@ -137,6 +137,8 @@ void lab_crash(struct lab *lab, uint32_t i)
     node->transport = NULL;
     memset(node->ups, 0, sizeof node->ups);
     memset(node->downs, 0, sizeof node->downs);
+    memset(node->up, 0, sizeof node->up);
+    memset(node->last, 0, sizeof node->last);
     node->next_number = node->n_messages = 0;
 }
 
@@ -154,25 +156,40 @@ void lab_destroy(struct lab *lab)
     free(lab);
 }
 
+static void check_number(struct lab_node *node, const struct transport_event *event)
+{
+    uint32_t number;
+    assert_true(event->len >= sizeof number);
+    memcpy(&number, event->data, sizeof number);
+    if (node->checking) {
+        assert_int_equal(number, node->next_number);
+        node->next_number++;
+        return;
+    }
+    assert_true(node->up[event->peer]);
+    assert_true(node->session_new[event->peer] ? number > node->last[event->peer] : number == node->last[event->peer] + 1);
+    node->session_new[event->peer] = false;
+    node->last[event->peer] = number;
+}
+
 static void on_event(struct lab *lab, struct lab_node *node, const struct transport_event *event)
 {
     assert_true(event->peer < LAB_PEERS);
     node->trace = (node->trace ^ ((uint64_t)event->kind << 32 | event->peer << 24 | event->len) ^ lab->now_ns) * UINT64_C(0x100000001b3);
     if (event->kind == TRANSPORT_PEER_UP) {
+        assert_false(node->up[event->peer]);
+        node->up[event->peer] = node->session_new[event->peer] = true;
         node->ups[event->peer]++;
         node->boot_id[event->peer] = event->boot_id;
     } else if (event->kind == TRANSPORT_PEER_DOWN) {
+        assert_true(node->up[event->peer]);
+        node->up[event->peer] = false;
         node->downs[event->peer]++;
         node->down_status[event->peer] = event->status;
         node->down_ns[event->peer] = lab->now_ns;
     } else if (event->kind == TRANSPORT_MESSAGE) {
-        if (node->checking) {
-            uint32_t number;
-            assert_true(event->len >= sizeof number);
-            memcpy(&number, event->data, sizeof number);
-            assert_int_equal(number, node->next_number);
-            node->next_number++;
-        }
+        if (node->checking || node->in_sequence)
+            check_number(node, event);
         node->n_messages++;
         node->bytes += event->len;
     }

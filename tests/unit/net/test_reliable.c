@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
+#include "core/base/rng.h"
 #include "tests/unit/net/lab.h"
 
 #define MS UINT64_C(1000000)
@@ -333,6 +334,113 @@ static void test_crossing_handshakes(void **state)
     assert_int_equal(flaps, 0);
 }
 
+/* ---- crashes, cuts and bad links at random ---- */
+
+struct chaos {
+    struct lab *lab;
+    struct rng rng;
+    uint32_t number[LAB_NODES][LAB_NODES]; /* of the newest message from a to b; grows over restarts */
+    uint32_t peer[LAB_NODES][LAB_NODES];
+};
+
+static void chaos_start(struct chaos *chaos, uint32_t i)
+{
+    lab_start(chaos->lab, i);
+    chaos->lab->nodes[i].in_sequence = true;
+    for (uint32_t j = 0; j < LAB_NODES; j++)
+        if (j != i)
+            chaos->peer[i][j] = lab_resolve(chaos->lab, i, j);
+}
+
+static void chaos_send(struct chaos *chaos, uint32_t i, uint32_t j)
+{
+    static uint8_t data[30000];
+    const struct lab_node *node = &chaos->lab->nodes[i];
+    if (node->transport == NULL || i == j || !node->up[chaos->peer[i][j]])
+        return;
+    uint32_t number = chaos->number[i][j] + 1;
+    memcpy(data, &number, sizeof number);
+    size_t len = 4 + rng_below(&chaos->rng, rng_below(&chaos->rng, 10) ? 500 : sizeof data - 4);
+    if (lab_send(chaos->lab, i, chaos->peer[i][j], data, len, 0) == 0)
+        chaos->number[i][j] = number;
+}
+
+static void chaos_turn(struct chaos *chaos)
+{
+    struct lab *lab = chaos->lab;
+    uint32_t i = (uint32_t)rng_below(&chaos->rng, LAB_NODES), j = (uint32_t)rng_below(&chaos->rng, LAB_NODES);
+    struct sim_link bad = {.delay_ns = rng_below(&chaos->rng, 20) * MS, .jitter_ns = MS, .loss = 0.15, .duplicate = 0.1, .reorder = 0.1,
+                           .corrupt = 0.02, .cut = rng_below(&chaos->rng, 2)};
+    switch (rng_below(&chaos->rng, 400)) {
+    case 0:
+        if (lab->nodes[i].transport != NULL)
+            lab_crash(lab, i);
+        break;
+    case 1:
+        if (lab->nodes[i].transport != NULL) { /* leaves in order */
+            lab->nodes[i].transport->ops->destroy(lab->nodes[i].transport);
+            lab->nodes[i].transport = NULL;
+            memset(lab->nodes[i].up, 0, sizeof lab->nodes[i].up);
+            memset(lab->nodes[i].last, 0, sizeof lab->nodes[i].last);
+        }
+        break;
+    case 2:
+    case 3:
+    case 4:
+        if (lab->nodes[i].transport == NULL)
+            chaos_start(chaos, i);
+        break;
+    case 5:
+        assert_int_equal(sim_net_set_link(lab->net, lab->nodes[i].name, lab->nodes[j].name, &bad), 0);
+        break;
+    case 6:
+    case 7:
+        assert_int_equal(sim_net_set_link(lab->net, lab->nodes[i].name, lab->nodes[j].name, &quick), 0);
+        break;
+    default:
+        chaos_send(chaos, i, j);
+    }
+    lab_step(lab);
+}
+
+static void chaos_end(struct chaos *chaos)
+{
+    struct lab *lab = chaos->lab;
+    for (uint32_t i = 0; i < LAB_NODES; i++) {
+        for (uint32_t j = 0; j < LAB_NODES; j++)
+            assert_int_equal(sim_net_set_link(lab->net, lab->nodes[i].name, lab->nodes[j].name, &quick), 0);
+        if (lab->nodes[i].transport == NULL)
+            chaos_start(chaos, i);
+    }
+    lab_run_ms(lab, 30000);
+    for (uint32_t i = 0; i < LAB_NODES; i++)
+        for (uint32_t j = 0; j < LAB_NODES; j++)
+            chaos_send(chaos, i, j);
+    lab_run_ms(lab, 100);
+    for (uint32_t i = 0; i < LAB_NODES; i++)
+        for (uint32_t j = 0; j < LAB_NODES; j++)
+            if (i != j) { /* all are up, and have everything that was sent last */
+                assert_true(lab->nodes[i].up[chaos->peer[i][j]]);
+                assert_int_equal(lab->nodes[j].last[chaos->peer[j][i]], chaos->number[i][j]);
+            }
+}
+
+static void test_chaos(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        print_message("          seed %llu\n", (unsigned long long)seed);
+        struct chaos chaos = {.lab = lab_create(seed, &quick, &defaults)};
+        rng_seed(&chaos.rng, seed);
+        for (uint32_t i = 0; i < LAB_NODES; i++)
+            chaos_start(&chaos, i);
+        for (int turn = 0; turn < 8000; turn++)
+            chaos_turn(&chaos);
+        chaos_end(&chaos);
+        lab_destroy(chaos.lab);
+    }
+}
+
 static uint32_t count_in(const char *text, const char *part)
 {
     uint32_t count = 0;
@@ -419,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_limit_of_peers),
         cmocka_unit_test(test_flood_of_handshakes),
         cmocka_unit_test(test_crossing_handshakes),
+        cmocka_unit_test(test_chaos),
         cmocka_unit_test(test_wrong_key_is_said_once),
         cmocka_unit_test(test_same_seed_same_world),
         cmocka_unit_test(test_own_address),
