@@ -52,7 +52,7 @@ int report_write_json(const struct report *report, const char *path, struct erro
 
 /* Whether plots can be made here: 0, or HS_ERR_UNSUPPORTED with the remedy. */
 int report_can_plot(struct error *err);
-/* A bar for each row that has the first row's unit, with limits and peers. */
+/* A bar for each row of the most frequent unit, with limits and peers. */
 int report_plot(const struct report *report, const char *path, struct error *err);
 
 /* "cpu", "cores", "memory" (bytes), "kernel"; NULL when out of memory. */

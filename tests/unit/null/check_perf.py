@@ -1,0 +1,174 @@
+"""hearsay-perf end to end: exit codes, the one shape of its JSON, and numbers that a known server makes known.
+
+    python3 check_perf.py PATH/hearsay-perf PATH/a-small-model.gguf
+"""
+import http.server
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+
+PERF, MODEL = sys.argv[1:3]
+ROW_ALWAYS = {"case": str, "metric": str, "unit": str, "n": int, "median": float, "min": float, "max": float}
+ROW_SOMETIMES = {"p50": float, "p99": float, "limit": float, "share_of_limit": float, "peer": str, "peer_median": float, "ratio": float}
+N_REQUESTS, N_OUTPUT, N_CACHED, N_PROMPT, N_SHARED = 9, 5, 48, 64, 40
+
+
+def run(*arguments, expect=0, **environment):
+    done = subprocess.run([PERF, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, timeout=100)
+    assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def check_shape(document, bench):
+    assert set(document) == {"bench", "version", "machine", "options", "rows"}, document.keys()
+    assert document["bench"] == bench and document["version"]
+    assert set(document["machine"]) == {"cpu", "cores", "memory", "kernel"}
+    assert document["machine"]["cores"] == os.sysconf("SC_NPROCESSORS_ONLN")
+    assert isinstance(document["options"], dict) and document["rows"]
+    for row in document["rows"]:
+        for name, kind in ROW_ALWAYS.items():
+            assert isinstance(row[name], kind), (name, row)
+        for name in set(row) - set(ROW_ALWAYS):
+            assert isinstance(row[name], ROW_SOMETIMES[name]), (name, row)
+        assert row["min"] <= row["median"] <= row["max"], row
+        if "limit" in row:
+            assert abs(row["share_of_limit"] / (row["median"] / row["limit"]) - 1) < 1e-6
+        if "peer" in row:
+            assert abs(row["ratio"] / (row["median"] / row["peer_median"]) - 1) < 1e-6
+
+
+def rows_of(document, unit="tokens/s"):
+    return {row["case"]: row for row in document["rows"] if row["unit"] == unit}
+
+
+def check_exit_codes(folder):
+    listed = run("list").stdout
+    assert "engine" in listed and "serve" in listed
+    assert "--shared-prefix" in run("--help").stdout
+    for wrong in ([], ["nonsense"], ["engine"], ["engine", "--backend", "gpu"], ["engine", "--runs", "0"], ["serve", "--nope"],
+                  ["serve", "--url", "localhost:1"], ["serve", "--shared-prefix", "9", "--prompt-tokens", "8"]):
+        done = run(*wrong, expect=2)
+        assert done.stderr.startswith("hearsay-perf: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "does a server run there" in run("serve", "--url", "http://127.0.0.1:9", expect=1).stderr
+    assert "gnuplot" in run("engine", "--backend", "null", "--plot", f"{folder}/x.svg", expect=77, PATH=folder).stderr
+
+
+def check_engine_null(folder):
+    path = f"{folder}/engine.json"
+    run("engine", "--backend", "null", "--runs", "3", "--prefill", "16,400", "--decode", "32", "--batch", "2", "--decode-tokens", "3",
+        "--json", path)
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    check_shape(document, "engine")
+    rows = rows_of(document)
+    assert list(rows) == ["prefill 16", "prefill 400", "decode behind 32", "decode 2 at once behind 64"], list(rows)
+    assert all(row["n"] == 3 for row in rows.values())
+    # A prefill takes at least 0.2 ms and 0.02 ms a token there; nothing is faster than what it computes.
+    assert rows["prefill 400"]["max"] < 400 / 0.0082 and rows["decode behind 32"]["max"] < 1 / 0.00022
+    assert document["options"]["backend"] == "null" and document["options"]["prefill"] == [16, 400]
+
+
+def check_engine_cpu_against(folder):
+    fake = f"{folder}/llama-bench"
+    with open(fake, "w", encoding="utf-8") as f:
+        f.write(f"#!{sys.executable}\nimport json, sys\n"
+                "given = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
+                "assert given['-o'] == 'json' and given['-t'] == '1' and given['-r'] == '2', given\n"
+                "print(json.dumps([{'samples_ts': [int(given['-p']) + 0.5, int(given['-n']) * 1000.0 + int(given['-d'])] * 2}]))\n")
+    os.chmod(fake, stat.S_IRWXU)
+    path = f"{folder}/cpu.json"
+    run("engine", "--model", MODEL, "--threads", "1", "--runs", "2", "--prefill", "20", "--decode", "24", "--batch", "none",
+        "--decode-tokens", "4", "--against", f"llama-bench={fake}", "--json", path)
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    check_shape(document, "engine")
+    rows = rows_of(document)
+    assert rows["prefill 20"]["peer_median"] == 10.25 and rows["decode behind 24"]["peer_median"] == 2012.25
+    assert rows["prefill 20"]["limit"] > rows["prefill 20"]["median"] > 0
+    machine = {row["metric"]: row["median"] for row in document["rows"] if row["case"] == "machine"}
+    assert machine["streaming read"] > 0.5 and machine["float32 multiply-add"] > 0.5
+    assert "give the path of llama-bench" in run("engine", "--model", MODEL, "--against", "llama-bench=/nowhere", "--prefill", "4",
+                                                 "--decode", "none", "--batch", "none", expect=77).stderr
+
+
+class FakeServer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    requests = []
+    fail_every = 0
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        assert self.path == "/v1/models"
+        self.answer(200, "application/json", b'{"object":"list","data":[{"id":"a-model"}]}')
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        FakeServer.requests.append(request)
+        if FakeServer.fail_every and len(FakeServer.requests) % FakeServer.fail_every == 0:
+            self.answer(429, "application/json", b'{"error":{"message":"all full"}}')
+            return
+        events = [{"choices": [{"text": " w", "finish_reason": None}], "usage": None} for _ in range(N_OUTPUT)]
+        events.append({"choices": [{"text": "", "finish_reason": "length"}], "usage": None})
+        events.append({"choices": [], "usage": {"prompt_tokens": len(request["prompt"]), "completion_tokens": N_OUTPUT,
+                                                "prompt_tokens_details": {"cached_tokens": N_CACHED}}})
+        body = "".join(f"data: {json.dumps(e)}\n\n" for e in events) + "data: [DONE]\n\n"
+        self.answer(200, "text/event-stream", body.encode())
+
+
+def check_serve(folder):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    path, url = f"{folder}/serve.json", f"http://127.0.0.1:{server.server_port}"
+    arguments = ["serve", "--url", url, "--url", url, "--clients", "3", "--requests", str(N_REQUESTS), "--prompt-tokens", str(N_PROMPT),
+                 "--shared-prefix", str(N_SHARED), "--output-tokens", str(N_OUTPUT), "--json", path]
+    run(*arguments)
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    check_shape(document, "serve")
+    rows = {row["metric"]: row for row in document["rows"]}
+    assert rows["time to first token"]["n"] == N_REQUESTS and "p99" in rows["time to first token"]
+    assert rows["inter-token latency"]["n"] == N_REQUESTS * (N_OUTPUT - 1)
+    assert rows["end to end"]["n"] == N_REQUESTS
+    assert rows["cached tokens"]["median"] == N_CACHED and rows["errors"]["median"] == 0
+    tokens_per_request = rows["output throughput"]["median"] / rows["request throughput"]["median"]
+    assert abs(tokens_per_request - N_OUTPUT) < 1e-6
+    assert document["options"]["model"] == "a-model" and document["options"]["url"] == [url, url]
+    prompts = [request["prompt"] for request in FakeServer.requests]
+    assert len(prompts) == N_REQUESTS and all(len(p) == N_PROMPT and min(p) >= 512 for p in prompts)
+    assert len({tuple(p[:N_SHARED]) for p in prompts}) == 1 and len({tuple(p[N_SHARED:]) for p in prompts}) == N_REQUESTS
+    assert all(r["stream"] and r["stream_options"]["include_usage"] and r["max_tokens"] == N_OUTPUT for r in FakeServer.requests)
+
+    FakeServer.requests.clear()
+    FakeServer.fail_every = 3
+    done = run(*arguments)
+    with open(path, encoding="utf-8") as f:
+        rows = {row["metric"]: row for row in json.load(f)["rows"]}
+    assert rows["errors"]["median"] == N_REQUESTS // 3 and "status 429" in done.stderr and "all full" in done.stderr
+    FakeServer.fail_every = 1
+    assert "no request succeeded" in run(*arguments, expect=1).stderr
+    server.shutdown()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        check_exit_codes(folder)
+        check_engine_null(folder)
+        check_engine_cpu_against(folder)
+        check_serve(folder)
+    print("hearsay-perf: all good")
+
+
+main()
