@@ -3,8 +3,11 @@
 
 #include <unistd.h>
 
+#include "core/base/rng.h"
 #include "core/model/loaded_model.h"
 #include "tests/unit/model/folder.h"
+
+enum { DAMAGE_ROUNDS = 1000, METADATA_BYTES = 7000 }; /* the tiny files' tensors begin behind that */
 
 static struct loaded_model *open_model(const char *path, const char *chat)
 {
@@ -109,6 +112,57 @@ static void test_vocabulary_too_large(void **state)
     folder_remove(&f);
 }
 
+/* Reads all weights and a text, as a backend and a server would. */
+static void use_model(const struct loaded_model *model)
+{
+    const struct model_desc *desc = model->desc;
+    const struct tensor_view *t = &desc->token_embedding;
+    float *values = calloc((size_t)t->rows * t->cols, sizeof *values);
+    struct token_list ids = {0};
+    assert_non_null(values);
+    desc->dequantize(t, 0, t->rows, values);
+    for (uint32_t i = 0; i < desc->n_layers; i++) {
+        t = &desc->layers[i].w_down;
+        desc->dequantize(t, 0, 1, values);
+    }
+    free(values);
+    assert_ok(tokenizer_encode(model->tokenizer, "the inner text", 14, 0, &ids));
+    for (size_t i = 0; i < ids.n; i++)
+        assert_true(ids.ids[i] < desc->n_vocab);
+    token_list_fini(&ids);
+}
+
+/* A damaged file is refused with a reason, or read for what it says; it never does harm. */
+static void test_damaged_files(void **state)
+{
+    static uint8_t clean[1 << 17], damaged[1 << 17];
+    struct rng rng;
+    struct folder f;
+    FILE *file = fopen("tests/vectors/tiny/qwen2.gguf", "rb");
+    assert_non_null(file);
+    size_t len = fread(clean, 1, sizeof clean, file), refused = 0;
+    fclose(file);
+    folder_create(&f);
+    rng_seed(&rng, 11);
+    for (int round = 0; round < DAMAGE_ROUNDS; round++) {
+        struct loaded_model *model;
+        struct error err = {0};
+        memcpy(damaged, clean, len);
+        for (uint64_t n = 1 + rng_below(&rng, 4); n; n--)
+            damaged[rng_below(&rng, METADATA_BYTES)] ^= (uint8_t)(1u << rng_below(&rng, 8));
+        folder_write(&f, "damaged.gguf", damaged, len);
+        if (model_open(folder_file(&f, "damaged.gguf"), NULL, &model, &err) < 0) {
+            assert_true(err.text[0]);
+            refused++;
+            continue;
+        }
+        use_model(model);
+        model_close(model);
+    }
+    assert_true(refused > DAMAGE_ROUNDS / 10);
+    folder_remove(&f);
+}
+
 /* The default model, where it has been fetched. */
 static void test_smollm2(void **state)
 {
@@ -137,10 +191,8 @@ static void test_smollm2(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny_models),
-        cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_vocabulary_too_large),
-        cmocka_unit_test(test_smollm2),
+        cmocka_unit_test(test_tiny_models),   cmocka_unit_test(test_templates), cmocka_unit_test(test_vocabulary_too_large),
+        cmocka_unit_test(test_damaged_files), cmocka_unit_test(test_smollm2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
