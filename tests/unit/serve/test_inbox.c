@@ -1,0 +1,289 @@
+/* The way in from other threads, and the loop behind it, in real time with a null backend. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "core/base/log.h"
+#include "core/null/null_backend.h"
+#include "core/serve/node_loop.h"
+
+enum { THREADS = 4, PER_THREAD = 50 };
+
+struct bench {
+    struct env env;
+    struct backend *backend;
+    struct metrics *metrics;
+    struct node *node;
+    struct node_inbox *inbox;
+    struct node_loop *loop;
+};
+
+static const uint32_t PROMPT[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
+
+struct asked {
+    struct request request;
+    atomic_uint tokens, finals;
+    atomic_int status; /* of the last event; 0: finished */
+};
+
+static bool on_event(void *user, struct request *request, const struct request_event *event)
+{
+    struct asked *asked = user;
+    if (event->kind == REQUEST_TOKENS)
+        atomic_fetch_add(&asked->tokens, event->n_results);
+    if (event->kind == REQUEST_FAILED)
+        atomic_store(&asked->status, event->status);
+    if (event->kind == REQUEST_FINISHED || event->kind == REQUEST_FAILED)
+        atomic_fetch_add(&asked->finals, 1);
+    return true;
+}
+
+static void ask(struct asked *asked, uint32_t max_tokens)
+{
+    memset(asked, 0, sizeof *asked);
+    asked->request.tokens = PROMPT;
+    asked->request.n_tokens = sizeof PROMPT / sizeof *PROMPT;
+    asked->request.max_tokens = max_tokens;
+    asked->request.sampling = (struct sampling_params){.top_p = 1, .repetition_penalty = 1};
+    asked->request.on_event = on_event;
+    asked->request.user = asked;
+}
+
+static void await(const struct asked *asked)
+{
+    struct timespec pause = {.tv_nsec = 100000};
+    while (!atomic_load(&asked->finals))
+        nanosleep(&pause, NULL); /* between looks at a condition, not instead of one */
+    assert_int_equal(atomic_load(&asked->finals), 1);
+}
+
+static void open_bench(struct bench *bench, uint32_t capacity, uint64_t fixed_ns, bool run, enum node_poll poll)
+{
+    struct error err;
+    struct null_backend_config backend = {.n_pages = 512, .fixed_ns = fixed_ns};
+    struct node_config config = {.model_name = "m", .n_context = 4096};
+    *bench = (struct bench){.env = node_env_kernel()};
+    bench->backend = null_backend_create(&backend, &bench->env);
+    bench->metrics = metrics_create();
+    assert_int_equal(node_create(&config, &bench->env, NULL, bench->backend, bench->metrics, &bench->node, &err), 0);
+    bench->inbox = node_inbox_create(capacity);
+    assert_non_null(bench->inbox);
+    struct node_loop_config loop = {
+        .node = bench->node, .inbox = bench->inbox, .backend = bench->backend, .env = &bench->env, .poll = poll, .cpu = -1};
+    if (run)
+        assert_int_equal(node_loop_start(&loop, &bench->loop, &err), 0);
+}
+
+static void close_bench(struct bench *bench)
+{
+    if (bench->loop)
+        node_loop_stop(bench->loop, 1000000000);
+    node_destroy(bench->node);
+    node_inbox_destroy(bench->inbox);
+    bench->backend->ops->destroy(bench->backend);
+    metrics_destroy(bench->metrics);
+}
+
+struct worker {
+    struct bench *bench;
+    struct asked asked[PER_THREAD];
+    uint32_t cancels;
+};
+
+static void *work(void *arg)
+{
+    struct worker *worker = arg;
+    for (uint32_t i = 0; i < PER_THREAD; i++) {
+        ask(&worker->asked[i], 20);
+        int status;
+        while ((status = node_inbox_submit(worker->bench->inbox, &worker->asked[i].request)) == HS_ERR_BUSY)
+            sched_yield();
+        if (status < 0)
+            abort();
+        if (i % 5 == 0) {
+            node_inbox_cancel(worker->bench->inbox, &worker->asked[i].request);
+            node_inbox_cancel(worker->bench->inbox, &worker->asked[i].request);
+        }
+    }
+    return NULL;
+}
+
+static void many_threads(enum node_poll poll)
+{
+    static struct worker workers[THREADS];
+    struct bench bench;
+    pthread_t threads[THREADS];
+    open_bench(&bench, 16, 50000, true, poll); /* a small ring, so that it is full at times */
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].bench = &bench;
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        for (int k = 0; k < PER_THREAD; k++) {
+            struct asked *asked = &workers[i].asked[k];
+            await(asked);
+            int status = atomic_load(&asked->status);
+            assert_true(status == 0 || (status == HS_ERR_CANCELED && k % 5 == 0));
+            if (status == 0)
+                assert_int_equal(atomic_load(&asked->tokens), 20);
+        }
+    close_bench(&bench);
+}
+
+static void many_threads_adaptive(void **state)
+{
+    many_threads(NODE_POLL_ADAPTIVE);
+}
+
+static void many_threads_busy(void **state)
+{
+    many_threads(NODE_POLL_BUSY);
+}
+
+static void a_full_ring_refuses_and_a_cancel_gets_through(void **state)
+{
+    struct bench bench;
+    static struct asked asked[64];
+    open_bench(&bench, 7, 1000, false, NODE_POLL_ADAPTIVE);
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < 64; i++) {
+        ask(&asked[i], 5);
+        int status = node_inbox_submit(bench.inbox, &asked[i].request);
+        assert_true(status == 0 || status == HS_ERR_BUSY);
+        taken += status == 0;
+    }
+    assert_in_range(taken, 7, 15);
+    node_inbox_cancel(bench.inbox, &asked[2].request);
+    assert_int_equal(node_inbox_drain(bench.inbox, bench.node), taken + 1);
+    assert_int_equal(atomic_load(&asked[2].status), HS_ERR_CANCELED);
+    assert_int_equal(atomic_load(&asked[1].finals), 0);
+    node_inbox_cancel(bench.inbox, &asked[2].request); /* after its end: nothing */
+    assert_int_equal(node_inbox_drain(bench.inbox, bench.node), 1);
+    node_inbox_close(bench.inbox);
+    ask(&asked[40], 5);
+    assert_int_equal(node_inbox_submit(bench.inbox, &asked[40].request), HS_ERR_CLOSED);
+    close_bench(&bench);
+    for (uint32_t i = 0; i < taken; i++)
+        assert_int_equal(atomic_load(&asked[i].finals), 1);
+}
+
+static void what_is_never_drained_is_failed(void **state)
+{
+    struct bench bench;
+    static struct asked asked;
+    open_bench(&bench, 7, 1000, false, NODE_POLL_ADAPTIVE);
+    ask(&asked, 5);
+    assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
+    close_bench(&bench);
+    assert_int_equal(atomic_load(&asked.finals), 1);
+    assert_int_equal(atomic_load(&asked.status), HS_ERR_CLOSED);
+}
+
+struct answer {
+    atomic_int done, status;
+    char json[4096];
+};
+
+static void take_answer(void *user, int status, const char *json)
+{
+    struct answer *answer = user;
+    snprintf(answer->json, sizeof answer->json, "%s", json);
+    atomic_store(&answer->status, status);
+    atomic_store(&answer->done, 1);
+}
+
+static struct answer query(struct bench *bench, enum node_query what)
+{
+    struct answer answer = {0};
+    assert_int_equal(node_inbox_query(bench->inbox, what, take_answer, &answer), 0);
+    struct timespec pause = {.tv_nsec = 100000};
+    while (!atomic_load(&answer.done))
+        nanosleep(&pause, NULL);
+    return answer;
+}
+
+static void queries_are_answered(void **state)
+{
+    struct bench bench;
+    static struct asked asked;
+    open_bench(&bench, 64, 1000, true, NODE_POLL_ADAPTIVE);
+    struct answer answer = query(&bench, NODE_QUERY_CLUSTER);
+    assert_int_equal(answer.status, 0);
+    assert_non_null(strstr(answer.json, "\"model\":\"m\""));
+    assert_non_null(strstr(query(&bench, NODE_QUERY_TREE).json, "\"pages\":"));
+    assert_int_equal(query(&bench, NODE_QUERY_HEALTH).status, 0);
+    assert_int_equal(query(&bench, NODE_QUERY_DRAIN).status, 0);
+    assert_int_equal(query(&bench, NODE_QUERY_HEALTH).status, HS_ERR_CLOSED);
+    ask(&asked, 5);
+    assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
+    await(&asked);
+    assert_int_equal(atomic_load(&asked.status), HS_ERR_CLOSED);
+    assert_int_equal(query(&bench, NODE_QUERY_UNDRAIN).status, 0);
+    assert_int_equal(query(&bench, NODE_QUERY_HEALTH).status, 0);
+    ask(&asked, 5);
+    assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
+    await(&asked);
+    assert_int_equal(atomic_load(&asked.status), 0);
+    assert_int_equal(query(&bench, NODE_QUERY_FLUSH).status, 0);
+    assert_non_null(strstr(query(&bench, NODE_QUERY_TREE).json, "\"pages\":0"));
+    close_bench(&bench);
+}
+
+static void stopping_lets_answers_finish(void **state)
+{
+    struct bench bench;
+    static struct asked soon, late;
+    open_bench(&bench, 64, 1000000, true, NODE_POLL_ADAPTIVE);
+    ask(&soon, 50);
+    assert_int_equal(node_inbox_submit(bench.inbox, &soon.request), 0);
+    while (!atomic_load(&soon.tokens))
+        sched_yield();
+    node_loop_stop(bench.loop, 5000000000);
+    bench.loop = NULL;
+    assert_int_equal(atomic_load(&soon.finals), 1);
+    assert_int_equal(atomic_load(&soon.status), 0);
+    assert_int_equal(atomic_load(&soon.tokens), 50);
+    ask(&late, 5);
+    assert_int_equal(node_inbox_submit(bench.inbox, &late.request), HS_ERR_CLOSED);
+    close_bench(&bench);
+}
+
+static void stopping_at_once_fails_them(void **state)
+{
+    struct bench bench;
+    static struct asked asked;
+    open_bench(&bench, 64, 1000000, true, NODE_POLL_ADAPTIVE);
+    ask(&asked, 4000);
+    assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
+    while (!atomic_load(&asked.tokens))
+        sched_yield();
+    close_bench(&bench); /* a second to drain does not suffice for four thousand steps of a millisecond */
+    assert_int_equal(atomic_load(&asked.finals), 1);
+    assert_int_equal(atomic_load(&asked.status), HS_ERR_CLOSED);
+}
+
+int main(void)
+{
+    log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_threads_adaptive),
+        cmocka_unit_test(many_threads_busy),
+        cmocka_unit_test(a_full_ring_refuses_and_a_cancel_gets_through),
+        cmocka_unit_test(what_is_never_drained_is_failed),
+        cmocka_unit_test(queries_are_answered),
+        cmocka_unit_test(stopping_lets_answers_finish),
+        cmocka_unit_test(stopping_at_once_fails_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
