@@ -231,32 +231,10 @@ void answer_cancel(struct answer *answer)
 
 /* ---- from the node ---- */
 
-static void measure_tokens(struct answer_choice *choice, uint32_t n)
+static void count_failure(struct answer_choice *choice, bool canceled, bool stopped)
 {
-    const struct exchange *ex = choice->answer->exchange;
-    const struct http_metrics *metrics = &ex->server->metrics;
-    uint64_t now = env_now_ns(ex->server->config.env);
-    if (!choice->last_token_ns)
-        histogram_observe(metrics->time_to_first_token, (double)(now - ex->arrived_ns) * 1e-9);
-    else
-        for (uint32_t i = 0; i < n; i++)
-            histogram_observe(metrics->inter_token_latency, (double)(now - choice->last_token_ns) * 1e-9 / n);
-    choice->last_token_ns = now;
-    counter_add(metrics->generation_tokens, n);
-}
-
-static void measure_end(struct answer_choice *choice, const struct request_event *event, bool canceled, bool stopped)
-{
-    const struct exchange *ex = choice->answer->exchange;
-    const struct http_metrics *metrics = &ex->server->metrics;
-    uint64_t now = env_now_ns(ex->server->config.env);
-    histogram_observe(metrics->request_latency, (double)(now - ex->arrived_ns) * 1e-9);
-    if (event->kind == REQUEST_FINISHED)
-        counter_add(event->reason == FINISH_STOP ? metrics->finished_stop : metrics->finished_length, 1);
-    else if (canceled)
-        counter_add(stopped ? metrics->finished_stop : metrics->finished_abort, 1);
-    else
-        counter_add(metrics->finished_error, 1);
+    const struct http_metrics *metrics = &choice->answer->exchange->server->metrics;
+    counter_add(!canceled ? metrics->finished_error : stopped ? metrics->finished_stop : metrics->finished_abort, 1);
 }
 
 /* Takes an event in under the lock. False: no room. */
@@ -300,20 +278,16 @@ bool answer_on_event(void *user, struct request *request, const struct request_e
     struct answer_choice *choice = user;
     struct exchange *ex = choice->answer->exchange;
     bool final = event->kind == REQUEST_FINISHED || event->kind == REQUEST_FAILED;
-    if (event->kind == REQUEST_STARTED && !choice->started)
-        counter_add(ex->server->metrics.prompt_tokens, request->n_tokens);
-    else if (event->kind == REQUEST_TOKENS)
-        measure_tokens(choice, event->n_results);
     pthread_mutex_lock(&ex->lock);
     bool room = take_event(choice, event);
     bool canceled = choice->canceled, stopped = choice->stop_found;
     if (final || (event->kind == REQUEST_TOKENS && choice->answer->wake_each))
         exchange_wake_locked(ex);
     pthread_mutex_unlock(&ex->lock);
-    if (final) {
-        measure_end(choice, event, canceled, stopped);
+    if (event->kind == REQUEST_FAILED)
+        count_failure(choice, canceled, stopped);
+    if (final)
         exchange_unref(ex);
-    }
     return room;
 }
 

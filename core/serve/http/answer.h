@@ -41,9 +41,6 @@ struct answer_choice {
     uint32_t retry_after_s, cached_tokens;
     char failure[200];
 
-    /* the node's thread only */
-    uint64_t last_token_ns;
-
     /* MHD's thread only */
     struct answer_text text;
     struct api_token *tokens;     /* taken and not yet written; only with logprobs */

@@ -38,7 +38,6 @@ struct exchange *exchange_create(struct http_server *server, struct MHD_Connecti
     ex->server = server;
     ex->connection = connection;
     ex->id = atomic_fetch_add_explicit(&server->next_id, 1, memory_order_relaxed);
-    ex->arrived_ns = env_now_ns(server->config.env);
     ex->refs = 1;
     pthread_mutex_init(&ex->lock, NULL);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);

@@ -26,7 +26,6 @@ enum exchange_state { EXCHANGE_RECEIVING, EXCHANGE_WAITING, EXCHANGE_ANSWERED };
 struct exchange {
     struct http_server *server;
     uint64_t id;
-    uint64_t arrived_ns;
     _Atomic uint32_t refs;
 
     pthread_mutex_t lock; /* guards the next block and the fields of answer that say so */

@@ -10,11 +10,12 @@
 
 struct watcher;
 
-/* What dashboards made for vLLM look for, as far as the entry node knows it. */
+/*
+ * What the node cannot know of vllm:request_success_total: answers that a stop string ended (to the node they were canceled),
+ * and those that ended badly. All other vllm: metrics are the node's.
+ */
 struct http_metrics {
-    struct histogram *time_to_first_token, *inter_token_latency, *request_latency;
-    struct counter *prompt_tokens, *generation_tokens;
-    struct counter *finished_stop, *finished_length, *finished_abort, *finished_error;
+    struct counter *finished_stop, *finished_abort, *finished_error;
     struct counter *responses_4xx, *responses_5xx;
 };
 

@@ -173,18 +173,25 @@ static int64_t metric(struct harness *h, const char *line)
 static void test_metrics(void **state)
 {
     struct harness *h = harness_create(false);
-    harness_answer(h, "abcdef", (struct fake_script){0});
-    struct reply reply = harness_post(h, "/v1/completions", "{\"prompt\":\"xyz\"}");
+    harness_answer(h, "ab#", (struct fake_script){0});
+    fake_node_pause(h->inbox, true);
+    struct reply reply = harness_post(h, "/v1/completions", "{\"prompt\":\"x\",\"stop\":\"a\"}");
     json_decref(harness_json(&reply, 200));
-    reply = harness_post(h, "/v1/completions", "{\"prompt\":\"xyz\",\"max_tokens\":2}");
-    json_decref(harness_json(&reply, 200));
-    assert_int_equal(metric(h, "vllm:prompt_tokens_total{model_name=\"tiny\"} "), 6);
-    assert_int_equal(metric(h, "vllm:generation_tokens_total{model_name=\"tiny\"} "), 8);
+    assert_true(fake_node_wait_canceled(h->inbox, 1));
+    int fd = client_connect(h->port, 0);
+    client_send(fd, "POST", "/v1/completions", NULL, STREAM, strlen(STREAM));
+    client_await(fd, "data: ");
+    close(fd);
+    assert_true(fake_node_wait_canceled(h->inbox, 2));
+    fake_node_pause(h->inbox, false);
+    harness_answer(h, "abc", (struct fake_script){.fails = true, .fail_status = HS_ERR_IO});
+    reply = harness_post(h, "/v1/completions", "{\"prompt\":\"x\"}");
+    json_decref(harness_json(&reply, 500));
     assert_int_equal(metric(h, "vllm:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"} "), 1);
-    assert_int_equal(metric(h, "vllm:request_success_total{model_name=\"tiny\",finished_reason=\"length\"} "), 1);
-    assert_int_equal(metric(h, "vllm:time_to_first_token_seconds_count{model_name=\"tiny\"} "), 2);
-    assert_int_equal(metric(h, "vllm:inter_token_latency_seconds_count{model_name=\"tiny\"} "), 6);
-    assert_int_equal(metric(h, "vllm:e2e_request_latency_seconds_count{model_name=\"tiny\"} "), 2);
+    assert_int_equal(metric(h, "vllm:request_success_total{model_name=\"tiny\",finished_reason=\"abort\"} "), 1);
+    assert_int_equal(metric(h, "vllm:request_success_total{model_name=\"tiny\",finished_reason=\"error\"} "), 1);
+    assert_int_equal(metric(h, "hearsay_http_responses_total{class=\"5xx\"} "), 1);
+    assert_int_equal(metric(h, "hearsay_http_responses_total{class=\"4xx\"} "), 0);
     harness_destroy(h);
 }
 
