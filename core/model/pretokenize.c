@@ -8,8 +8,9 @@
 #include "core/base/strbuf.h"
 #include "core/model/unicode.h"
 
-/* The just-in-time code starts on 32 KiB and may grow to this. */
-#define JIT_STACK_MAX (8u << 20)
+/* Compiled expressions have 32 KiB of the thread's own stack; one that needs more gets this. */
+#define JIT_STACK_START (64u << 10)
+#define JIT_STACK_MAX   (8u << 20)
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define TAIL         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -137,19 +138,35 @@ void pretokenize_scratch_fini(struct pretokenize_scratch *scratch)
 
 static int prepare(struct pretokenize_scratch *scratch)
 {
-    if (scratch->context)
-        return 0;
     if (!scratch->match)
         scratch->match = pcre2_match_data_create(1, NULL);
-    if (!scratch->stack)
-        scratch->stack = pcre2_jit_stack_create(32u << 10, JIT_STACK_MAX, NULL);
-    if (!scratch->match || !scratch->stack)
-        return HS_ERR_NO_MEMORY;
+    return scratch->match ? 0 : HS_ERR_NO_MEMORY;
+}
+
+static bool enlarge_stack(struct pretokenize_scratch *scratch)
+{
+    if (scratch->stack)
+        return false;
     scratch->context = pcre2_match_context_create(NULL);
-    if (!scratch->context)
-        return HS_ERR_NO_MEMORY;
+    scratch->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, NULL);
+    if (!scratch->context || !scratch->stack)
+        return false;
     pcre2_jit_stack_assign(scratch->context, NULL, scratch->stack);
-    return 0;
+    return true;
+}
+
+/* The next match at or after at: 1, 0 for none, or an error. */
+static int find_match(const struct pretokenize_step *step, const char *piece, size_t len, size_t at, struct pretokenize_scratch *scratch)
+{
+    int matched;
+    do
+        matched = pcre2_match(step->code, (PCRE2_SPTR)piece, len, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, scratch->match, scratch->context);
+    while (matched == PCRE2_ERROR_JIT_STACKLIMIT && enlarge_stack(scratch));
+    if (matched >= 0)
+        return 1;
+    if (matched == PCRE2_ERROR_NOMATCH)
+        return 0;
+    return matched == PCRE2_ERROR_NOMEMORY ? HS_ERR_NO_MEMORY : HS_ERR_LIMIT;
 }
 
 static int add_end(struct pretokenize_scratch *scratch, size_t end)
@@ -171,16 +188,15 @@ static int add_end(struct pretokenize_scratch *scratch, size_t end)
 /* Cuts text[start, end) by one step. Expressions see this piece alone: look-ahead ends with it. */
 static int cut_piece(const struct pretokenize_step *step, const char *text, size_t start, size_t end, struct pretokenize_scratch *scratch)
 {
-    PCRE2_SPTR piece = (PCRE2_SPTR)(text + start);
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(scratch->match);
     size_t len = end - start;
     int rc = 0;
     for (size_t at = 0; at < len && rc == 0;) {
-        int matched = pcre2_match(step->code, piece, len, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, scratch->match, scratch->context);
-        if (matched == PCRE2_ERROR_NOMATCH)
-            break;
+        int matched = find_match(step, text + start, len, at, scratch);
         if (matched < 0)
-            return matched == PCRE2_ERROR_NOMEMORY ? HS_ERR_NO_MEMORY : HS_ERR_LIMIT;
+            return matched;
+        if (matched == 0)
+            break;
         if (found[0] > 0 && step->cut != CUT_AFTER)
             rc = add_end(scratch, start + found[0]);
         if (rc == 0 && step->cut != CUT_BEFORE)

@@ -55,8 +55,8 @@ struct pretokenize_scratch {
     size_t *ends, *next_ends; /* ends of the pieces, ascending */
     size_t n_ends, cap_ends, n_next, cap_next;
     void *match; /* pcre2_match_data */
-    void *context; /* pcre2_match_context */
-    void *stack; /* pcre2_jit_stack */
+    void *context; /* pcre2_match_context, as the next only where an expression needs it */
+    void *stack;   /* pcre2_jit_stack */
 };
 
 void pretokenize_scratch_fini(struct pretokenize_scratch *scratch);

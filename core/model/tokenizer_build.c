@@ -27,15 +27,23 @@ void tokenizer_destroy(struct tokenizer *tokenizer)
     free(tokenizer);
 }
 
-bool tokenizer_ends_answer(const char *text, size_t len)
+static bool is_one_of(const char *const *names, size_t n, const char *text, size_t len)
 {
-    static const char *const names[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",
-                                        "<end_of_turn>", "<|end_of_turn|>", "<|end|>"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (strlen(names[i]) == len && memcmp(names[i], text, len) == 0)
             return true;
     }
     return false;
+}
+
+static const char *const answer_ends[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|endoftext|>", "<|end_of_text|>",
+                                          "<end_of_turn>", "<|end_of_turn|>", "<|end|>"};
+static const char *const turn_starts[] = {"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>", "<|begin_of_text|>"};
+
+bool tokenizer_is_turn_mark(const char *text, size_t len)
+{
+    return is_one_of(turn_starts, sizeof turn_starts / sizeof turn_starts[0], text, len) ||
+           is_one_of(answer_ends, sizeof answer_ends / sizeof answer_ends[0], text, len);
 }
 
 void tokenizer_add_stop(struct tokenizer *tokenizer, uint32_t id)
@@ -53,7 +61,7 @@ int tokenizer_add_special(struct tokenizer *tokenizer, uint32_t id, const char *
 {
     if (len == 0 || len > UINT32_MAX)
         return 0;
-    if ((flags & SPECIAL_CONTROL) && tokenizer_ends_answer(text, len))
+    if ((flags & SPECIAL_CONTROL) && is_one_of(answer_ends, sizeof answer_ends / sizeof answer_ends[0], text, len))
         tokenizer_add_stop(tokenizer, id);
     return special_tokens_add(&tokenizer->special, id, text, (uint32_t)len, flags);
 }
@@ -118,6 +126,7 @@ int tokenizer_index(struct tokenizer *tokenizer)
     int rc = tokenizer_vocab_index(&tokenizer->vocab);
     if (rc < 0)
         return rc;
+    special_tokens_sort(&tokenizer->special);
     for (uint32_t id = 0; id < vocab->n && tokenizer->kind == TOKENIZER_SENTENCEPIECE; id++) {
         if (vocab->entries[id].kind == VOCAB_BYTE)
             tokenizer->byte_ids[*(const unsigned char *)tokenizer_vocab_bytes(vocab, id)] = id;
@@ -149,7 +158,7 @@ static uint64_t sum_pairs(const struct bpe_table *pairs)
     return sum;
 }
 
-static void compute_digest(struct tokenizer *tokenizer)
+void tokenizer_compute_digest(struct tokenizer *tokenizer)
 {
     const struct tokenizer_vocab *vocab = &tokenizer->vocab;
     crypto_generichash_state state;
@@ -172,10 +181,4 @@ static void compute_digest(struct tokenizer *tokenizer)
     hash_u64(&state, sum_pairs(&tokenizer->pairs));
     hash_u64(&state, tokenizer->pre.digest);
     crypto_generichash_final(&state, tokenizer->digest, sizeof tokenizer->digest);
-}
-
-void tokenizer_finish(struct tokenizer *tokenizer)
-{
-    special_tokens_sort(&tokenizer->special);
-    compute_digest(tokenizer);
 }

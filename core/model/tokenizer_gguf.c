@@ -22,7 +22,7 @@ static int64_t type_of(const struct gguf_vocab *vocab, uint32_t id)
 static bool is_control(const struct gguf_vocab *vocab, uint32_t id, struct gguf_string token)
 {
     int64_t type = type_of(vocab, id);
-    return type == TYPE_CONTROL || type == TYPE_UNKNOWN || (type == TYPE_USER_DEFINED && tokenizer_ends_answer(token.text, token.len));
+    return type == TYPE_CONTROL || type == TYPE_UNKNOWN || tokenizer_is_turn_mark(token.text, token.len);
 }
 
 /* Adds one token, in the bytes that it shows. */
@@ -222,7 +222,7 @@ int tokenizer_from_gguf(const struct gguf *gguf, struct tokenizer **out, struct 
     if (rc < 0)
         goto fail;
     read_ids(tokenizer, gguf);
-    tokenizer_finish(tokenizer);
+    tokenizer_compute_digest(tokenizer);
     *out = tokenizer;
     return 0;
 fail:

@@ -1,7 +1,7 @@
 /*
  * The tokenizer as its loaders fill it (tokenizer_gguf.c, tokenizer_json.c) and encoding uses it (tokenizer.c).
  *
- * A loader creates an empty one, fills vocabulary, special tokens, pairs and settings, and calls tokenizer_finish.
+ * A loader creates an empty one, fills vocabulary and special tokens, calls tokenizer_index, adds pairs and settings, and calls tokenizer_compute_digest.
  */
 #ifndef HEARSAY_MODEL_TOKENIZER_INTERNAL_H
 #define HEARSAY_MODEL_TOKENIZER_INTERNAL_H
@@ -47,16 +47,16 @@ struct tokenizer {
 
 struct tokenizer *tokenizer_create(void); /* NULL without memory */
 
-/* Adds a token found in text as a whole; the vocabulary must be complete. */
+/* Adds a token found in text as a whole; the vocabulary must be complete. Control tokens that are known to end answers become stops. */
 int tokenizer_add_special(struct tokenizer *tokenizer, uint32_t id, const char *text, size_t len, unsigned flags);
 /* An id that ends an answer; VOCAB_NO_ID, unknown and repeated ones are ignored. */
 void tokenizer_add_stop(struct tokenizer *tokenizer, uint32_t id);
-/* Texts that end an answer in one family or another: control tokens, and stops, wherever a vocabulary has them as added tokens. */
-bool tokenizer_ends_answer(const char *text, size_t len);
-/* Indexes the vocabulary and finds the tokens of single bytes: after the last token, before the first look-up by bytes. */
+/* Texts that open or end turns in one family or another: control tokens, whatever a file says of their kind. */
+bool tokenizer_is_turn_mark(const char *text, size_t len);
+/* Indexes vocabulary and special tokens and finds the tokens of single bytes: after the last token, before the first look-up. */
 int tokenizer_index(struct tokenizer *tokenizer);
-/* Sorts the special tokens and computes the digest: the last step. */
-void tokenizer_finish(struct tokenizer *tokenizer);
+/* The last step. */
+void tokenizer_compute_digest(struct tokenizer *tokenizer);
 
 /* Turns a byte-level token's text ("Ġthe") into its bytes (" the"): appends to out; false, with out unchanged, if a character stands for no byte. */
 bool byte_level_decode(const char *text, size_t len, struct strbuf *out);

@@ -72,7 +72,7 @@ static int add_ordinary(struct tokenizer *tokenizer, const json_t *model, struct
 static unsigned special_flags_of(const json_t *token, const char *text, size_t len)
 {
     unsigned flags = 0;
-    if (json_is_true(json_object_get(token, "special")) || tokenizer_ends_answer(text, len))
+    if (json_is_true(json_object_get(token, "special")) || tokenizer_is_turn_mark(text, len))
         flags |= SPECIAL_CONTROL;
     if (json_is_true(json_object_get(token, "lstrip")))
         flags |= SPECIAL_STRIP_LEFT;
@@ -200,10 +200,10 @@ static int load_model(struct tokenizer *tokenizer, const json_t *root, struct er
     int rc = add_ordinary(tokenizer, model, err);
     if (rc == 0)
         rc = add_added(tokenizer, json_object_get(root, "added_tokens"), err);
-    if (rc == 0)
-        rc = add_merges(tokenizer, model, err);
     if (rc == 0 && tokenizer_index(tokenizer) < 0)
         rc = error_set(err, HS_ERR_NO_MEMORY, "out of memory for the vocabulary");
+    if (rc == 0)
+        rc = add_merges(tokenizer, model, err);
     const char *unknown = json_string_value(json_object_get(model, "unk_token"));
     if (rc == 0 && unknown && read_id(json_object_get(json_object_get(model, "vocab"), unknown), &id))
         tokenizer->unknown = id;
@@ -289,7 +289,7 @@ int tokenizer_from_folder(const char *folder, struct tokenizer **out, struct err
         tokenizer_destroy(tokenizer);
         return rc;
     }
-    tokenizer_finish(tokenizer);
+    tokenizer_compute_digest(tokenizer);
     *out = tokenizer;
     return 0;
 }

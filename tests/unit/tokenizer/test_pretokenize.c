@@ -76,6 +76,25 @@ static void test_refusals(void **state)
     pretokenizer_fini(&pre);
 }
 
+/* A group within a repetition needs stack for every turn: more than the thread's own 32 KiB here, and more than there is. */
+static void test_deep_expressions(void **state)
+{
+    (void)state;
+    struct pretokenizer pre = {0};
+    struct pretokenize_scratch scratch = {0};
+    const size_t n = 16u << 20, some = 10000;
+    char *text = malloc(n);
+    assert_non_null(text);
+    memset(text, 'a', n);
+    assert_int_equal(pretokenizer_add(&pre, "(?:(a)|b)+c", 11, CUT_BOTH, NULL), 0);
+    assert_int_equal(pretokenize(&pre, text, some, &scratch), 0);
+    assert_int_equal(scratch.n_ends, 1);
+    assert_int_equal(pretokenize(&pre, text, n, &scratch), HS_ERR_LIMIT);
+    pretokenize_scratch_fini(&scratch);
+    pretokenizer_fini(&pre);
+    free(text);
+}
+
 /* Look-ahead and optional parts must not walk back over and over: the test's time limit holds it. */
 static void test_long_runs(void **state)
 {
@@ -105,6 +124,7 @@ int main(void)
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_deep_expressions),
         cmocka_unit_test(test_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
