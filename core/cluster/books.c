@@ -6,7 +6,7 @@ static const double blame_half_life_s = 10, blame_max = 8;
 
 static struct booking *find(struct cluster *c, uint64_t id)
 {
-    for (int i = 0; i < BOOKINGS_MAX; i++)
+    for (uint32_t i = 0; i < c->books.n_bookings; i++)
         if (c->books.bookings[i].id == id)
             return &c->books.bookings[i];
     return NULL;
@@ -18,10 +18,9 @@ void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id
         ticket->intent_id = rng_u64(&c->rng);
     while (!ticket->intent_id);
     c->books.typical_tokens += (ticket->uncached_tokens - c->books.typical_tokens) / 16;
-    struct booking *booking = find(c, 0);
-    if (!booking)
+    if (c->books.n_bookings == BOOKINGS_MAX)
         return;
-    *booking = (struct booking){.id = ticket->intent_id,
+    c->books.bookings[c->books.n_bookings++] = (struct booking){.id = ticket->intent_id,
                                 .boot_id = boot_id,
                                 .decided_ns = ticket->decided_ns,
                                 .load_version = c->load_version,
@@ -33,30 +32,44 @@ static uint64_t rtt_ns(const struct member *m)
     return (uint64_t)(m->rtt_s * 1e9);
 }
 
-struct unseen_load books_unseen(const struct cluster *c, const struct member *m, uint64_t now_ns)
+static struct outlook *outlook_of(struct cluster *c, struct member *m)
 {
-    struct unseen_load unseen = {0};
-    uint64_t boot_id = m ? m->boot_id : c->info.boot_id;
-    for (int i = 0; i < BOOKINGS_MAX; i++) {
-        const struct booking *booking = &c->books.bookings[i];
-        if (!booking->id || booking->boot_id != boot_id)
-            continue;
-        /* The request takes half a round trip to get there, and so does the load to come here. */
-        bool is_seen = m ? booking->decided_ns + rtt_ns(m) < m->header_ns : booking->load_version < c->load_version;
-        if (is_seen)
-            continue;
-        unseen.prefill_tokens += booking->uncached_tokens;
-        unseen.requests++;
-    }
-    for (int i = 0; m && i < INTENTS_MAX; i++) {
-        const struct intent *intent = &c->books.intents[i];
-        if (!intent->id || intent->ours || intent->target_boot_id != boot_id || intent->expires_ns <= now_ns ||
-            intent->heard_ns + rtt_ns(m) < m->header_ns)
-            continue;
-        unseen.prefill_tokens += intent->uncached_tokens;
-        unseen.requests++;
-    }
-    return unseen;
+    return m ? &m->outlook : &c->books.self;
+}
+
+static void look_at_booking(struct cluster *c, const struct booking *booking)
+{
+    struct member *m = booking->boot_id == c->info.boot_id ? NULL : member_by_boot(c, booking->boot_id);
+    if (!m && booking->boot_id != c->info.boot_id)
+        return;
+    /* The request takes half a round trip to get there, and so does the load to come here. */
+    bool is_seen = m ? booking->decided_ns + rtt_ns(m) < m->header_ns : booking->load_version < c->load_version;
+    if (is_seen)
+        return;
+    outlook_of(c, m)->unseen_tokens += booking->uncached_tokens;
+    outlook_of(c, m)->unseen_requests++;
+}
+
+static void look_at_foreign_intent(struct cluster *c, const struct intent *intent, uint64_t now_ns)
+{
+    struct member *m = member_by_boot(c, intent->target_boot_id);
+    if (!m || intent->expires_ns <= now_ns || intent->heard_ns + rtt_ns(m) < m->header_ns)
+        return;
+    m->outlook.unseen_tokens += intent->uncached_tokens;
+    m->outlook.unseen_requests++;
+}
+
+void books_look(struct cluster *c, const struct route_query *query, uint64_t now_ns)
+{
+    c->books.self = (struct outlook){0};
+    for (uint32_t i = 0; i < c->n_members; i++)
+        c->members[i]->outlook = (struct outlook){0};
+    for (uint32_t i = 0; i < c->books.n_bookings; i++)
+        look_at_booking(c, &c->books.bookings[i]);
+    for (int i = 0; i < INTENTS_MAX; i++)
+        if (c->books.intents[i].id && !c->books.intents[i].ours)
+            look_at_foreign_intent(c, &c->books.intents[i], now_ns);
+    intents_look(c, query, now_ns);
 }
 
 double books_blame(const struct member *m, uint64_t now_ns)
@@ -76,10 +89,8 @@ void cluster_route_started(struct cluster *c, struct route_ticket *ticket, const
         n = n < query->n_blocks ? n : query->n_blocks;
         replica_correct(&m->replica, query->blocks, n, held < n ? held : n);
     }
-    struct candidate now;
-    cost_predict(c, m, query, now_ns, &now);
     uint32_t uncached = query->n_tokens > cached_tokens ? query->n_tokens - cached_tokens : 0;
-    intent_restart(c, ticket->intent_id, query->n_tokens ? now.full_prefill_s * uncached / query->n_tokens : 0, now_ns);
+    intent_restart(c, ticket->intent_id, uncached / cost_prefill_rate(c, m), now_ns);
 }
 
 static void observe(struct cluster *c, const struct route_ticket *ticket, uint64_t now_ns)
@@ -127,7 +138,7 @@ void cluster_route_finished(struct cluster *c, struct route_ticket *ticket, enum
     struct member *m = ticket->peer == ROUTE_SELF ? NULL : member_by_peer(c, ticket->peer);
     bool same_process = m && (!booking || booking->boot_id == m->boot_id);
     if (booking)
-        booking->id = 0;
+        *booking = c->books.bookings[--c->books.n_bookings];
     if (same_process && m->in_flight)
         m->in_flight--;
     if (same_process)

@@ -39,8 +39,18 @@ struct head_seen {
     double paid_s;
 };
 
+/* What the tables say of one node with respect to the request being routed. */
+struct outlook {
+    uint64_t unseen_tokens;   /* prefill sent there that its last stated load cannot contain yet */
+    uint32_t unseen_requests;
+    uint32_t promised_blocks; /* of the request's prompt, by placements */
+    uint64_t promised_ready_ns;
+};
+
 struct books {
-    struct booking bookings[BOOKINGS_MAX];
+    struct booking bookings[BOOKINGS_MAX]; /* the first n_bookings */
+    uint32_t n_bookings;
+    struct outlook self;
     struct intent intents[INTENTS_MAX];
     struct head_seen heads[HEADS_MAX]; /* by head % HEADS_MAX: a newer one overwrites */
     double repeat_share;               /* of requests whose head had been here before, moving average */
@@ -67,18 +77,15 @@ struct candidate {
     uint32_t cached_tokens;
 };
 
-/* Work sent to a node that its last stated load cannot contain yet. */
-struct unseen_load {
-    uint64_t prefill_tokens;
-    uint32_t requests;
-};
-
-/* The lowest cost in one line: fills *out for member m (NULL: ourselves). */
+/* Fills *out for member m (NULL: ourselves), from its outlook. */
 void cost_predict(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out);
+/* Measured there, else here, else a prior. */
+double cost_prefill_rate(const struct cluster *c, const struct member *m);
 
+/* Sets every node's outlook: one pass over the tables, however large the group is. */
+void books_look(struct cluster *c, const struct route_query *query, uint64_t now_ns);
 /* Opens a booking for the ticket and gives it its id; without room the id alone. */
 void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id);
-struct unseen_load books_unseen(const struct cluster *c, const struct member *m, uint64_t now_ns);
 /* The member's failures, decayed to now. */
 double books_blame(const struct member *m, uint64_t now_ns);
 
@@ -90,7 +97,7 @@ void intent_revoke(struct cluster *c, uint64_t id);
 void intent_restart(struct cluster *c, uint64_t id, double ready_s, uint64_t now_ns);
 void intent_on_message(struct cluster *c, const struct wire_intent *intent, uint64_t now_ns);
 void intents_forget(struct cluster *c, uint64_t target_boot_id);
-/* Longest prefix of the query's blocks promised at boot_id, and when it will be there. */
-uint32_t intent_match(const struct cluster *c, uint64_t boot_id, const struct route_query *query, uint64_t now_ns, uint64_t *ready_ns);
+/* Enters the promises into the outlooks. */
+void intents_look(struct cluster *c, const struct route_query *query, uint64_t now_ns);
 
 #endif

@@ -14,10 +14,17 @@ static const double prior_rtt_s = 0.050;
  * and 58 ms with 1, 4 and 16 rows), and too pessimistic, thus harmless, where rows are cheaper. */
 static const double step_fixed_rows = 3;
 static const double margin_floor_s = 0.002, load_half_known_s = 1;
+static const double longest_s = 1e6;
 
 static double first_positive(double a, double b, double c)
 {
     return a > 0 ? a : b > 0 ? b : c;
+}
+
+/* What a peer states may be absurd; sums and casts stay sound. */
+static double bounded(double seconds)
+{
+    return seconds < longest_s ? seconds : longest_s;
 }
 
 static double link_delay_s(const struct cluster *c, const struct member *m)
@@ -35,7 +42,7 @@ static double unheard_load_s(const struct cluster *c, const struct member *m, do
 {
     double age = (double)(now_ns - m->header_ns) / 1e9 + m->rtt_s / 2;
     double unknown_share = age / (age + load_half_known_s);
-    return unknown_share * c->books.typical_tokens / rate;
+    return bounded(unknown_share * c->books.typical_tokens / rate);
 }
 
 static void predict_cached(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out)
@@ -43,12 +50,11 @@ static void predict_cached(struct cluster *c, struct member *m, const struct rou
     uint32_t page = c->config.page_tokens;
     out->held_blocks = m ? replica_match(&m->replica, query->blocks, query->n_blocks) : query->local_cached_tokens / page;
     out->match_blocks = out->held_blocks;
-    uint64_t ready_ns = 0;
-    uint32_t promised = intent_match(c, m ? m->boot_id : c->info.boot_id, query, now_ns, &ready_ns);
-    if (promised > out->held_blocks) {
-        out->match_blocks = promised;
-        out->in_progress = ready_ns > now_ns;
-        out->wait_s = out->in_progress ? (double)(ready_ns - now_ns) / 1e9 : 0;
+    const struct outlook *outlook = m ? &m->outlook : &c->books.self;
+    if (outlook->promised_blocks > out->held_blocks) {
+        out->match_blocks = outlook->promised_blocks;
+        out->in_progress = outlook->promised_ready_ns > now_ns;
+        out->wait_s = out->in_progress ? (double)(outlook->promised_ready_ns - now_ns) / 1e9 : 0;
     }
     /* The last token is always computed: its logits are wanted. */
     uint64_t cached = (uint64_t)out->match_blocks * page;
@@ -56,30 +62,36 @@ static void predict_cached(struct cluster *c, struct member *m, const struct rou
     out->cached_tokens = (uint32_t)(cached < most ? cached : most);
 }
 
+double cost_prefill_rate(const struct cluster *c, const struct member *m)
+{
+    const struct cluster_load *load = m ? &m->header.load : &c->load;
+    return first_positive(load->prefill_tokens_per_s, c->load.prefill_tokens_per_s, prior_prefill_tokens_per_s);
+}
+
 void cost_predict(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out)
 {
     *out = (struct candidate){.member = m};
     predict_cached(c, m, query, now_ns, out);
     const struct cluster_load *load = m ? &m->header.load : &c->load;
-    struct unseen_load unseen = books_unseen(c, m, now_ns);
-    double rate = first_positive(load->prefill_tokens_per_s, c->load.prefill_tokens_per_s, prior_prefill_tokens_per_s);
+    const struct outlook *outlook = m ? &m->outlook : &c->books.self;
+    double rate = cost_prefill_rate(c, m);
     double step = first_positive(load->decode_step_s, c->load.decode_step_s, prior_decode_step_s);
 
-    double queue_s = (double)(load->prefill_tokens + unseen.prefill_tokens) / rate;
+    double queue_s = ((double)load->prefill_tokens + (double)outlook->unseen_tokens) / rate;
     uint32_t uncached = query->n_tokens - out->cached_tokens;
     bool short_of_pages = load->total_pages && (uint64_t)load->free_pages * c->config.page_tokens < uncached;
     if (short_of_pages && load->running)
         queue_s += (double)load->decode_tokens / load->running * step; /* until one of them is done */
     if (queue_s > out->wait_s)
-        out->wait_s = queue_s;
+        out->wait_s = bounded(queue_s);
 
     double measured_rows = load->running ? load->running : 1;
-    double rows = load->running + load->waiting + unseen.requests + 1.0;
+    double rows = (double)load->running + load->waiting + outlook->unseen_requests + 1;
     double joined_step = step * (step_fixed_rows + rows) / (step_fixed_rows + measured_rows);
-    out->prefill_s = uncached / rate;
-    out->full_prefill_s = query->n_tokens / rate;
-    out->decode_s = query->expected_output_tokens * joined_step;
-    out->idle = !load->running && !load->waiting && !unseen.requests && !load->prefill_tokens;
+    out->prefill_s = bounded(uncached / rate);
+    out->full_prefill_s = bounded(query->n_tokens / rate);
+    out->decode_s = bounded(query->expected_output_tokens * joined_step);
+    out->idle = !load->running && !load->waiting && !outlook->unseen_requests && !load->prefill_tokens;
     if (m) {
         out->delay_s = link_delay_s(c, m);
         out->link_s = out->delay_s + margin_floor_s + 4 * m->rtt_deviation_s;

@@ -132,19 +132,21 @@ static uint32_t common_prefix(const struct intent *intent, const struct route_qu
     return low;
 }
 
-uint32_t intent_match(const struct cluster *c, uint64_t boot_id, const struct route_query *query, uint64_t now_ns, uint64_t *ready_ns)
+void intents_look(struct cluster *c, const struct route_query *query, uint64_t now_ns)
 {
-    uint32_t best = 0;
     for (int i = 0; i < INTENTS_MAX; i++) {
         const struct intent *intent = &c->books.intents[i];
-        if (!intent->id || intent->target_boot_id != boot_id || intent->expires_ns <= now_ns)
+        if (!intent->id || intent->expires_ns <= now_ns)
             continue;
+        struct member *m = member_by_boot(c, intent->target_boot_id);
+        if (!m && intent->target_boot_id != c->info.boot_id)
+            continue;
+        struct outlook *outlook = m ? &m->outlook : &c->books.self;
         uint32_t n = common_prefix(intent, query);
-        bool sooner = n == best && n && intent->ready_ns < *ready_ns;
-        if (n > best || sooner) {
-            best = n;
-            *ready_ns = intent->ready_ns;
+        bool sooner = n && n == outlook->promised_blocks && intent->ready_ns < outlook->promised_ready_ns;
+        if (n > outlook->promised_blocks || sooner) {
+            outlook->promised_blocks = n;
+            outlook->promised_ready_ns = intent->ready_ns;
         }
     }
-    return best;
 }

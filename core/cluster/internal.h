@@ -59,6 +59,7 @@ struct member {
     struct bucket bucket;
 
     /* router */
+    struct outlook outlook;
     uint32_t in_flight;
     double blame;
     uint64_t blame_ns;

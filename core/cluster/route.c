@@ -2,7 +2,7 @@
  * The choice. Candidates are ourselves and every eligible peer; each has a predicted completion (cost.c), and a peer must beat the rest by
  * its margin too. Four rules stand above the plain minimum:
  *
- *  - Cold heads (nobody holds or is promised a fair part of the head) go to the first node in rendezvous order (Thaler & Ravishankar 1998) of
+ *  - Cold heads (nobody holds or is promised a fair part of the head, or a long rest is unknown to all) go to the first node in rendezvous order (Thaler & Ravishankar 1998) of
  *    the head's name that is not overloaded against the best (bounded load, Mirrokni et al. 2018), so entries agree
  *    without talking. Only among nodes that are near, that is where the link costs a small share of the prefill: over slow links
  *    agreeing is not worth it.
@@ -19,7 +19,7 @@
 
 #include "core/cluster/internal.h"
 
-enum { HEAD_BLOCKS = 16, COLD_BLOCKS_MIN = 8, ANNOUNCE_BLOCKS = 4, COPIES_IN_PROGRESS = 2 };
+enum { HEAD_BLOCKS = 16, COLD_BLOCKS_MIN = 8, COLD_REST_BLOCKS = 32, ANNOUNCE_BLOCKS = 4, COPIES_IN_PROGRESS = 2 };
 
 static const double near_share = 0.05;       /* link cost over prefill, below which a node is near */
 static const double bounded_load_slack = 0.25; /* of a prefill, above the best node's completion */
@@ -67,6 +67,7 @@ static uint32_t gather(struct cluster *c, const struct route_query *query, uint6
             books->cap_candidates = c->n_members + 1;
         }
     }
+    books_look(c, query, now_ns);
     uint32_t n = 0;
     if (!is_excluded(query, ROUTE_SELF))
         cost_predict(c, NULL, query, now_ns, &books->candidates[n++]);
@@ -88,11 +89,19 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* The head's name: a block deep enough that prompts which merely begin alike (a chat template's first words) differ in it. */
+/* The head's name: a block deep enough that prompts which merely begin alike (a chat template's first words) differ in it. With `known` blocks
+ * known already it is the next in a fixed row of depths, so that entries with slightly different knowledge still agree. */
+static uint64_t head_beyond(const struct route_query *query, uint32_t known)
+{
+    uint32_t depth = HEAD_BLOCKS;
+    while (depth <= known)
+        depth *= 2;
+    return query->blocks[(query->n_blocks < depth ? query->n_blocks : depth) - 1];
+}
+
 static uint64_t head_of(const struct route_query *query)
 {
-    uint32_t deepest = query->n_blocks < HEAD_BLOCKS ? query->n_blocks : HEAD_BLOCKS;
-    return query->blocks[deepest - 1];
+    return head_beyond(query, 0);
 }
 
 static uint64_t rank(const struct cluster *c, const struct candidate *at, uint64_t head)
@@ -152,7 +161,7 @@ static bool is_near(const struct candidate *at, double prefill_s)
 }
 
 /* First in rendezvous order among those near and not overloaded; NULL: nobody but ourselves is near. */
-static const struct candidate *choose_cold(const struct cluster *c, const struct route_query *query, const struct candidate *all, uint32_t n)
+static const struct candidate *choose_cold(const struct cluster *c, const struct candidate *all, uint32_t n, uint64_t head)
 {
     double best = 1e300;
     uint32_t near = 0;
@@ -168,7 +177,7 @@ static const struct candidate *choose_cold(const struct cluster *c, const struct
     const struct candidate *first = NULL;
     for (uint32_t i = 0; i < n; i++) {
         bool fits = is_near(&all[i], all[i].prefill_s) && all[i].total_s <= best + bounded_load_slack * all[i].prefill_s;
-        if (fits && (!first || rank(c, &all[i], head_of(query)) > rank(c, first, head_of(query))))
+        if (fits && (!first || rank(c, &all[i], head) > rank(c, first, head)))
             first = &all[i];
     }
     return first;
@@ -276,8 +285,8 @@ static struct decision decide_cost(struct cluster *c, const struct route_query *
     struct spread s = survey(all, n);
     struct candidate *self = all[0].member ? NULL : &all[0];
     uint32_t head = query->n_blocks < HEAD_BLOCKS ? query->n_blocks : HEAD_BLOCKS;
-    bool is_cold = has_head(query) && s.longest < head / 2;
-    const struct candidate *choice = is_cold ? choose_cold(c, query, all, n) : NULL;
+    bool is_cold = has_head(query) && (s.longest < head / 2 || query->n_blocks - s.longest >= COLD_REST_BLOCKS);
+    const struct candidate *choice = is_cold ? choose_cold(c, all, n, head_beyond(query, s.longest)) : NULL;
     if (choice)
         return (struct decision){choice, query->n_exclude ? ROUTE_REASON_FALLBACK : ROUTE_REASON_COLD_HASH};
     if (self && self->idle && self->held_blocks >= s.longest)
@@ -339,7 +348,7 @@ int cluster_route(struct cluster *c, const struct route_query *query, struct rou
     struct candidate *all = c->books.candidates;
     struct decision decision = c->config.mode == ROUTE_LONGEST ? decide_longest(c, query, all, n) : decide_cost(c, query, all, n);
     if (!decision.choice)
-        return HS_ERR_BUSY;
+        return HS_ERR_BUSY; /* mode longest: all that is left is pushed back */
     book(c, query, &decision, ticket, now_ns);
     return 0;
 }

@@ -344,6 +344,30 @@ static void test_slow_link_is_not_worth_a_small_prefix(void **state)
     fleet_stop(&fleet);
 }
 
+/* A peer may state what it likes: sums stay finite, and a request that has nowhere else to go goes there. */
+static void test_absurd_load(void **state)
+{
+    start(2);
+    struct cluster_load load = {.running = 1,
+                                .prefill_tokens = UINT64_MAX,
+                                .decode_tokens = UINT64_MAX,
+                                .prefill_tokens_per_s = 1e-30f,
+                                .decode_step_s = 3e38f,
+                                .total_pages = 1};
+    cluster_set_load(fleet.world.nodes[1].cluster, &load);
+    world_run(&fleet.world, SECOND);
+    fleet_prompt(&jobs[0], 1, 60, 2, 30, 32);
+    assert_int_equal(decide(&jobs[0], 0), 0);
+    assert_int_equal(jobs[0].ticket.peer, ROUTE_SELF);
+    jobs[1] = jobs[0];
+    jobs[1].exclude = ROUTE_SELF;
+    assert_int_equal(decide(&jobs[1], 0), 0);
+    assert_int_equal(jobs[1].ticket.peer, 1);
+    cluster_route_started(fleet.world.nodes[0].cluster, &jobs[1].ticket, &jobs[1].query, 0);
+    finish(&jobs[1], ROUTE_DONE, 0);
+    fleet_stop(&fleet);
+}
+
 static void test_json_and_metrics(void **state)
 {
     start(3);
@@ -399,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_intents_are_heard_and_revoked),
         cmocka_unit_test(test_intent_expires),
         cmocka_unit_test(test_slow_link_is_not_worth_a_small_prefix),
+        cmocka_unit_test(test_absurd_load),
         cmocka_unit_test(test_json_and_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
