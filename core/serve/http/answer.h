@@ -91,7 +91,9 @@ void answer_write_whole(struct answer *answer, struct strbuf *out);
 void answer_write_stream(struct answer *answer, struct strbuf *out);
 void answer_computed_by(struct answer *answer, char out[REQUEST_NODE_NAME_BYTES]);
 
-/* Shared by answer.c and answer_output.c. Moves new tokens of a choice into its text; true if it failed, with error filled. */
+/* Shared by the files answer*.c. */
+void answer_choice_cancel(struct answer_choice *choice);
+/* Moves new tokens of a choice into its text; true if it failed, with error filled. */
 bool answer_choice_advance(struct answer_choice *choice, struct api_error *error);
 /* request.on_event */
 bool answer_on_event(void *user, struct request *request, const struct request_event *event);
