@@ -4,7 +4,14 @@
 
 #include "net/net.h"
 
-enum { MAX_ENDPOINTS = 64, MAX_PEERS = 64, MAX_REGIONS = 16, MAX_NAME = TRANSPORT_ADDRESS_TEXT, MAX_MESSAGE = 2 << 20, MAX_UNRELIABLE = 1152 };
+enum {
+    MAX_ENDPOINTS = 64,
+    MAX_PEERS = 64,
+    MAX_REGIONS = 16,
+    MAX_NAME = TRANSPORT_ADDRESS_TEXT,
+    MAX_MESSAGE = 2 << 20,
+    MAX_UNRELIABLE = 1152
+};
 enum { QUEUE_MESSAGES = 4096, QUEUE_BYTES = 8 << 20 }; /* per receiver, beyond it send says BUSY */
 
 struct node { /* a queued event with its message */
@@ -179,7 +186,8 @@ static int inproc_send(struct transport *transport, uint32_t peer, const struct 
         return HS_ERR_BUSY;
     int status = peer_get(other, self->name, &back);
     if (status == 0)
-        status = push(other, &(struct transport_event){.kind = TRANSPORT_MESSAGE, .peer = back, .boot_id = self->boot_id}, iov, n, len);
+        status =
+            push(other, &(struct transport_event){.kind = TRANSPORT_MESSAGE, .peer = back, .boot_id = self->boot_id}, iov, n, len);
     if (status != 0)
         return status;
     self->peers[peer].stats.sent_messages++;
@@ -254,7 +262,8 @@ static bool inside(const struct region *region, const uint8_t *at, size_t len)
     return at >= region->base && len <= region->len && (size_t)(at - region->base) <= region->len - len;
 }
 
-static int inproc_read(struct transport *transport, uint32_t peer, uint32_t number, uint64_t offset, void *dst, uint32_t len, uint64_t cookie)
+static int inproc_read(struct transport *transport, uint32_t peer, uint32_t number, uint64_t offset, void *dst, uint32_t len,
+                       uint64_t cookie)
 {
     struct inproc *self = self_of(transport), *other = live_peer(self, peer);
     if (other == NULL)
@@ -264,7 +273,8 @@ static int inproc_read(struct transport *transport, uint32_t peer, uint32_t numb
         allowed |= inside(&self->registered[i], dst, len);
     if (!allowed)
         return HS_ERR_RANGE;
-    struct transport_event done = {.kind = TRANSPORT_READ_DONE, .peer = peer, .boot_id = other->boot_id, .cookie = cookie, .len = len};
+    struct transport_event done = {
+        .kind = TRANSPORT_READ_DONE, .peer = peer, .boot_id = other->boot_id, .cookie = cookie, .len = len};
     const struct region *region = number < MAX_REGIONS && other->published[number].base ? &other->published[number] : NULL;
     if (region == NULL)
         done.status = HS_ERR_NOT_FOUND;
@@ -354,7 +364,8 @@ void inproc_hub_destroy(struct inproc_hub *hub)
     free(hub);
 }
 
-int transport_inproc_create(struct inproc_hub *hub, const char *name, const struct env *env, struct transport **out, struct error *err)
+int transport_inproc_create(struct inproc_hub *hub, const char *name, const struct env *env, struct transport **out,
+                            struct error *err)
 {
     if (name[0] == '\0' || strlen(name) >= MAX_NAME)
         return error_set(err, HS_ERR_INVALID, "in-process endpoint \"%s\": give a name of 1 to %d bytes", name, MAX_NAME - 1);

@@ -68,6 +68,7 @@ struct inproc_hub;
 struct inproc_hub *inproc_hub_create(void); /* NULL only when out of memory */
 void inproc_hub_destroy(struct inproc_hub *hub);
 /* name: what peers resolve. HS_ERR_BUSY when a living endpoint has it, HS_ERR_LIMIT when the hub is full. */
-int transport_inproc_create(struct inproc_hub *hub, const char *name, const struct env *env, struct transport **out, struct error *err);
+int transport_inproc_create(struct inproc_hub *hub, const char *name, const struct env *env, struct transport **out,
+                            struct error *err);
 
 #endif

@@ -74,7 +74,8 @@ static void release(struct reliable *self, struct ready_event *ready)
     ready->message = NULL;
 }
 
-bool reliable_event(struct reliable *self, const struct transport_event *event, struct receive_buffer *receive, struct message_buffer *message)
+bool reliable_event(struct reliable *self, const struct transport_event *event, struct receive_buffer *receive,
+                    struct message_buffer *message)
 {
     struct ready_event ready = {.event = *event, .receive = receive, .message = message};
     if (self->ready_tail - self->ready_given == self->ready_cap && !grow_ready(self)) {
@@ -138,8 +139,8 @@ static void report_version(struct reliable *self, const struct carrier_datagram 
     char text[TRANSPORT_ADDRESS_TEXT];
     self->carrier->ops->format(self->carrier, &datagram->address, text, sizeof text);
     if (reliable_report(self, &datagram->address, 'v', 2))
-        log_warn("net", "peer %s speaks version %u of the fabric protocol, we speak %u: not connected; run one version everywhere", text,
-                 datagram->data[2] >> 4, WIRE_VERSION);
+        log_warn("net", "peer %s speaks version %u of the fabric protocol, we speak %u: not connected; run one version everywhere",
+                 text, datagram->data[2] >> 4, WIRE_VERSION);
 }
 
 static void on_datagram(struct reliable *self, const struct carrier_datagram *datagram)
@@ -285,7 +286,8 @@ static int reliable_send(struct transport *transport, uint32_t index, const stru
             return HS_ERR_LIMIT;
         len += iov[i].iov_len;
     }
-    int status = flags & TRANSPORT_UNRELIABLE ? reliable_queue_unreliable(peer->up, iov, n, len) : reliable_queue(peer->up, iov, n, len);
+    int status =
+        flags & TRANSPORT_UNRELIABLE ? reliable_queue_unreliable(peer->up, iov, n, len) : reliable_queue(peer->up, iov, n, len);
     if (status != 0)
         return status;
     peer->stats.sent_messages++;
@@ -442,9 +444,11 @@ int transport_reliable_create(struct carrier *carrier, const char *name, const u
     uint32_t mtu = carrier->ops->mtu(carrier);
     struct net_tuning filled = with_defaults(tuning);
     if (mtu < WIRE_MIN_DATAGRAM || mtu > UINT16_MAX)
-        return error_set(err, HS_ERR_INVALID, "fabric \"%s\": datagrams of %u bytes: at least %d are needed", name, mtu, WIRE_MIN_DATAGRAM);
+        return error_set(err, HS_ERR_INVALID, "fabric \"%s\": datagrams of %u bytes: at least %d are needed", name, mtu,
+                         WIRE_MIN_DATAGRAM);
     if (filled.send_buffer_bytes < WIRE_MAX_MESSAGE)
-        return error_set(err, HS_ERR_INVALID, "fabric \"%s\": a send buffer of %u bytes does not hold the longest message: give at least %d", name,
+        return error_set(err, HS_ERR_INVALID,
+                         "fabric \"%s\": a send buffer of %u bytes does not hold the longest message: give at least %d", name,
                          filled.send_buffer_bytes, WIRE_MAX_MESSAGE);
     if (filled.ciphers == 0)
         return error_set(err, HS_ERR_UNSUPPORTED, "fabric \"%s\": none of the ciphers asked for works on this CPU", name);

@@ -66,7 +66,8 @@ struct reliable {
 /* reliable.c */
 void reliable_timer_at(struct reliable *self, uint64_t when_ns);
 /* Adds to the ready ring, taking over the references. False: out of memory. */
-bool reliable_event(struct reliable *self, const struct transport_event *event, struct receive_buffer *receive, struct message_buffer *message);
+bool reliable_event(struct reliable *self, const struct transport_event *event, struct receive_buffer *receive,
+                    struct message_buffer *message);
 /* A free outgoing datagram of mtu bytes, or NULL (the carrier is stuck); sent by reliable_out_commit. */
 uint8_t *reliable_out_begin(struct reliable *self);
 void reliable_out_commit(struct reliable *self, const struct carrier_address *address, uint32_t len);
@@ -104,7 +105,6 @@ int reliable_queue_unreliable(struct session *session, const struct iovec *iov, 
 void reliable_queue_empty(struct session *session); /* a fragment without content, to be acknowledged */
 void reliable_flush(struct session *session);
 void reliable_send_close(struct session *session);
-uint32_t reliable_fragment_bytes(const struct session *session);
 
 /* reliable_ack.c: acknowledgements, round-trip time, congestion window, timers */
 void reliable_write_ack(struct session *session, struct writer *out);

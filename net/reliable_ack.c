@@ -1,7 +1,4 @@
-#include <string.h>
-
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "net/reliable.h"
 
 enum {

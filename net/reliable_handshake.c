@@ -59,8 +59,8 @@ static int establish(struct session *session, const struct hello *hello, enum se
     struct reliable *self = session->owner;
     uint8_t send_secret[SEAL_KEY_BYTES], receive_secret[SEAL_KEY_BYTES];
     seal_handshake_finish(&session->handshake->noise, send_secret, receive_secret);
-    int status = seal_session_init(&session->seal, cipher, send_secret, receive_secret, self->tuning.rekey_packets, self->tuning.rekey_ns,
-                                   self->now_ns);
+    int status = seal_session_init(&session->seal, cipher, send_secret, receive_secret, self->tuning.rekey_packets,
+                                   self->tuning.rekey_ns, self->now_ns);
     sodium_memzero(send_secret, sizeof send_secret);
     sodium_memzero(receive_secret, sizeof receive_secret);
     if (status != 0)
@@ -116,7 +116,8 @@ static void repeat_init(struct session *session)
     handshake->n_sent++;
     /* A quarter of jitter, so that nodes started together do not stay in step. */
     handshake->next_ns = self->now_ns + handshake->retry_ns + env_random_u64(&self->env) % (handshake->retry_ns / 4 + 1);
-    handshake->retry_ns = handshake->retry_ns * 2 < self->tuning.connect_retry_max_ns ? handshake->retry_ns * 2 : self->tuning.connect_retry_max_ns;
+    handshake->retry_ns =
+        handshake->retry_ns * 2 < self->tuning.connect_retry_max_ns ? handshake->retry_ns * 2 : self->tuning.connect_retry_max_ns;
     reliable_timer_at(self, handshake->next_ns);
 }
 
@@ -149,8 +150,8 @@ void reliable_on_response(struct reliable *self, const struct carrier_datagram *
     struct hello hello;
     if (r.failed || session == NULL || session->state != SESSION_OUTGOING || session->address.len != datagram->address.len ||
         memcmp(session->address.bytes, datagram->address.bytes, session->address.len) != 0 ||
-        seal_handshake_read(&session->handshake->noise, datagram->data + WIRE_HEADER_BYTES, datagram->len - WIRE_HEADER_BYTES, payload,
-                            sizeof payload, &len) != 0) {
+        seal_handshake_read(&session->handshake->noise, datagram->data + WIRE_HEADER_BYTES, datagram->len - WIRE_HEADER_BYTES,
+                            payload, sizeof payload, &len) != 0) {
         self->stats.rejected++;
         return;
     }
@@ -159,7 +160,8 @@ void reliable_on_response(struct reliable *self, const struct carrier_datagram *
     bool known = read_hello(payload, len, &hello) &&
                  (hello.ciphers == 1u << SEAL_CIPHER_AES_256_GCM || hello.ciphers == 1u << SEAL_CIPHER_CHACHA20_POLY1305) &&
                  (hello.ciphers & self->tuning.ciphers) != 0;
-    enum seal_cipher cipher = hello.ciphers == 1u << SEAL_CIPHER_AES_256_GCM ? SEAL_CIPHER_AES_256_GCM : SEAL_CIPHER_CHACHA20_POLY1305;
+    enum seal_cipher cipher =
+        hello.ciphers == 1u << SEAL_CIPHER_AES_256_GCM ? SEAL_CIPHER_AES_256_GCM : SEAL_CIPHER_CHACHA20_POLY1305;
     if (!known || establish(session, &hello, cipher) != 0) {
         self->stats.rejected++;
         peer->outgoing = NULL;
@@ -290,8 +292,8 @@ static void answer_init(struct reliable *self, const struct carrier_datagram *da
     writer_init(&w, handshake->packet, sizeof handshake->packet);
     write_wire_header(&w, WIRE_RESPONSE, 0, hello->session);
     size_t len = 0;
-    if (seal_handshake_write(&handshake->noise, &self->env, ours, sizeof ours, handshake->packet + w.len, sizeof handshake->packet - w.len,
-                             &len) != 0 ||
+    if (seal_handshake_write(&handshake->noise, &self->env, ours, sizeof ours, handshake->packet + w.len,
+                             sizeof handshake->packet - w.len, &len) != 0 ||
         establish(session, hello, cipher) != 0) {
         reliable_session_free(session);
         return;
@@ -311,7 +313,8 @@ void reliable_on_init(struct reliable *self, const struct carrier_datagram *data
     }
     const uint8_t *message = datagram->data + INIT_NOISE_AT;
     struct session *half_open = half_open_from(self, &datagram->address);
-    if (half_open != NULL && memcmp(half_open->initiator_key, message, 32) == 0) { /* a repetition: our answer was lost, or is late */
+    if (half_open != NULL &&
+        memcmp(half_open->initiator_key, message, 32) == 0) { /* a repetition: our answer was lost, or is late */
         transmit(self, &half_open->address, half_open->handshake->packet, half_open->handshake->len);
         return;
     }
@@ -336,7 +339,9 @@ void reliable_on_init(struct reliable *self, const struct carrier_datagram *data
         format_address(self, &datagram->address, text);
         /* One failure can be a damaged datagram; a second one is another key. */
         if (status == HS_ERR_AUTH && reliable_report(self, &datagram->address, 'k', 2))
-            log_warn("net", "peer %s does not hold our group key: its attempts are dropped; give all nodes the same --group-key-file", text);
+            log_warn("net",
+                     "peer %s does not hold our group key: its attempts are dropped; give all nodes the same --group-key-file",
+                     text);
     } else if (hello.boot_id == self->boot_id) {
         if (peer != NULL) /* our own address under a name: lists of all nodes hold it. Nothing to connect. */
             peer->wanted = false;

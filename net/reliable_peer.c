@@ -144,7 +144,8 @@ void reliable_session_up(struct session *session, struct peer *peer)
     peer->retry_ns = self->tuning.connect_retry_min_ns;
     peer->stats.rtt_ns = session->rtt_ns;
     peer->stats.rtt_variance_ns = session->rtt_variance_ns;
-    reliable_event(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = peer->index, .boot_id = session->boot_id}, NULL, NULL);
+    reliable_event(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = peer->index, .boot_id = session->boot_id},
+                   NULL, NULL);
     if (self->tuning.keep_alive_ns != UINT64_MAX)
         reliable_timer_at(self, self->now_ns + self->tuning.keep_alive_ns);
 }
@@ -154,8 +155,10 @@ void reliable_session_down(struct session *session, int status)
     struct reliable *self = session->owner;
     struct peer *peer = session->peer;
     hs_assert(peer != NULL && peer->up == session);
-    reliable_event(self, &(struct transport_event){.kind = TRANSPORT_PEER_DOWN, .peer = peer->index, .status = status, .boot_id = session->boot_id},
-                   NULL, NULL);
+    reliable_event(
+        self,
+        &(struct transport_event){.kind = TRANSPORT_PEER_DOWN, .peer = peer->index, .status = status, .boot_id = session->boot_id},
+        NULL, NULL);
     peer->up = NULL;
     reliable_session_free(session);
     if (peer->wanted && peer->outgoing == NULL) {

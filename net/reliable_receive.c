@@ -30,10 +30,12 @@ static bool grow_slots(struct session *session, uint64_t wanted)
     return true;
 }
 
-static void deliver(struct session *session, const uint8_t *data, uint32_t len, struct receive_buffer *buffer, struct message_buffer *message)
+static void deliver(struct session *session, const uint8_t *data, uint32_t len, struct receive_buffer *buffer,
+                    struct message_buffer *message)
 {
     struct reliable *self = session->owner;
-    struct transport_event event = {.kind = TRANSPORT_MESSAGE, .peer = session->peer->index, .boot_id = session->boot_id, .data = data, .len = len};
+    struct transport_event event = {
+        .kind = TRANSPORT_MESSAGE, .peer = session->peer->index, .boot_id = session->boot_id, .data = data, .len = len};
     if (buffer != NULL)
         buffer->references++;
     if (!reliable_event(self, &event, buffer, message))
@@ -191,7 +193,8 @@ static void report_protocol_error(struct session *session)
     char text[TRANSPORT_ADDRESS_TEXT];
     self->carrier->ops->format(self->carrier, &session->address, text, sizeof text);
     if (reliable_report(self, &session->address, 'f', 1))
-        log_warn("net", "peer %s sent a sealed packet that breaks the protocol: session ended; do both run the same version?", text);
+        log_warn("net", "peer %s sent a sealed packet that breaks the protocol: session ended; do both run the same version?",
+                 text);
 }
 
 void reliable_on_packet(struct reliable *self, const struct carrier_datagram *datagram)
@@ -202,8 +205,8 @@ void reliable_on_packet(struct reliable *self, const struct carrier_datagram *da
     struct session *session = reliable_session_find(self, read_u32(&header));
     uint64_t counter = read_u64(&header);
     uint32_t sealed_len = datagram->len - WIRE_PACKET_HEADER_BYTES;
-    if (header.failed || datagram->len < WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES || datagram->len > self->mtu || session == NULL ||
-        session->state == SESSION_OUTGOING || session->address.len != datagram->address.len ||
+    if (header.failed || datagram->len < WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES || datagram->len > self->mtu ||
+        session == NULL || session->state == SESSION_OUTGOING || session->address.len != datagram->address.len ||
         memcmp(session->address.bytes, datagram->address.bytes, session->address.len) != 0) {
         self->stats.rejected++;
         return;

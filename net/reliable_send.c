@@ -7,7 +7,8 @@
 
 enum { FIRST_FRAGMENTS = 64, FIRST_RING_BYTES = 16384, UNRELIABLE_QUEUE_BYTES = 65536 };
 
-uint32_t reliable_fragment_bytes(const struct session *session)
+/* Bytes of a message in one fragment, so that it shares a datagram with an acknowledgement of the usual length. */
+static uint32_t fragment_bytes(const struct session *session)
 {
     return session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES - WIRE_FRAGMENT_OVERHEAD - WIRE_ACK_BYTES - 8;
 }
@@ -83,7 +84,7 @@ static void add_fragment(struct session *session, uint64_t offset, uint32_t len,
 int reliable_queue(struct session *session, const struct iovec *iov, int n, size_t len)
 {
     struct reliable *self = session->owner;
-    uint32_t piece = reliable_fragment_bytes(session);
+    uint32_t piece = fragment_bytes(session);
     uint64_t count = len == 0 ? 1 : (len + piece - 1) / piece;
     uint64_t queued = session->end - session->una + count, bytes = session->ring_head - session->ring_tail + len;
     if (queued > session->window || bytes > self->tuning.send_buffer_bytes)

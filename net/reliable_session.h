@@ -92,7 +92,7 @@ struct session {
     uint64_t undo_window_bytes, undo_threshold_bytes;
     uint64_t rtt_ns, rtt_variance_ns, rto_start_ns, progress_ns, loss_check_ns;
     uint64_t sent_ns[SENT_TIMES]; /* of the newest packets, by counter modulo SENT_TIMES */
-    uint64_t acked_end; /* one past the newest counter that the peer is known to have received */
+    uint64_t acked_end;           /* one past the newest counter that the peer is known to have received */
 
     /* Receiving. */
     struct receive_slot *slots;

@@ -53,16 +53,18 @@ struct seal_handshake {
 void seal_handshake_init(struct seal_handshake *handshake, bool initiator, const uint8_t psk[SEAL_KEY_BYTES], const void *prologue,
                          size_t prologue_len);
 /* As write, with a given ephemeral secret: for test vectors. */
-int seal_handshake_write_with(struct seal_handshake *handshake, const uint8_t secret[32], const void *payload, size_t len, uint8_t *out,
-                              size_t cap, size_t *out_len);
-/* Makes this side's message; the key comes from env's random numbers. 0, or HS_ERR_LIMIT when it does not fit, HS_ERR_AUTH for a degenerate remote key. */
-int seal_handshake_write(struct seal_handshake *handshake, const struct env *env, const void *payload, size_t len, uint8_t *out, size_t cap,
-                         size_t *out_len);
+int seal_handshake_write_with(struct seal_handshake *handshake, const uint8_t secret[32], const void *payload, size_t len,
+                              uint8_t *out, size_t cap, size_t *out_len);
+/* Makes this side's message; the key comes from env's random numbers. 0, or HS_ERR_LIMIT when it does not fit, HS_ERR_AUTH for a
+ * degenerate remote key. */
+int seal_handshake_write(struct seal_handshake *handshake, const struct env *env, const void *payload, size_t len, uint8_t *out,
+                         size_t cap, size_t *out_len);
 /* Reads the other side's. After a failure of the initiator's read the handshake is as before and another message may be tried. */
 int seal_handshake_read(struct seal_handshake *handshake, const uint8_t *message, size_t len, uint8_t *payload, size_t cap,
                         size_t *payload_len);
 /* Secrets of the two directions, after both messages. */
-void seal_handshake_finish(const struct seal_handshake *handshake, uint8_t send_secret[SEAL_KEY_BYTES], uint8_t receive_secret[SEAL_KEY_BYTES]);
+void seal_handshake_finish(const struct seal_handshake *handshake, uint8_t send_secret[SEAL_KEY_BYTES],
+                           uint8_t receive_secret[SEAL_KEY_BYTES]);
 void seal_handshake_fini(struct seal_handshake *handshake);
 
 /* One key of one direction. */
@@ -75,9 +77,11 @@ struct seal_key {
 int seal_key_init(struct seal_key *key, enum seal_cipher cipher, const uint8_t bytes[SEAL_KEY_BYTES], bool encrypts);
 void seal_key_fini(struct seal_key *key);
 /* out[len + SEAL_TAG_BYTES]; may be in place. */
-int seal_encrypt(struct seal_key *key, uint64_t nonce, const void *aad, size_t aad_len, const uint8_t *plain, size_t len, uint8_t *out);
+int seal_encrypt(struct seal_key *key, uint64_t nonce, const void *aad, size_t aad_len, const uint8_t *plain, size_t len,
+                 uint8_t *out);
 /* len includes the tag; out[len - SEAL_TAG_BYTES]; may be in place; HS_ERR_AUTH leaves garbage in out. */
-int seal_decrypt(struct seal_key *key, uint64_t nonce, const void *aad, size_t aad_len, const uint8_t *sealed, size_t len, uint8_t *out);
+int seal_decrypt(struct seal_key *key, uint64_t nonce, const void *aad, size_t aad_len, const uint8_t *sealed, size_t len,
+                 uint8_t *out);
 
 /* Counters seen: the newest and a bitmap of those just below it (RFC 6479's scheme). Zero-initialise to start. */
 struct replay_window {
@@ -114,7 +118,8 @@ bool seal_session_wants_confirmation(const struct seal_session *session, uint64_
 /* Counter and generation of the next packet to seal, which the caller puts into its header; moves to a new key when due. */
 int seal_session_next(struct seal_session *session, uint64_t now_ns, uint64_t *counter, uint8_t *generation);
 /* Seals with what seal_session_next gave last. out[len + SEAL_TAG_BYTES]. */
-int seal_session_seal(struct seal_session *session, const void *header, size_t header_len, const uint8_t *plain, size_t len, uint8_t *out);
+int seal_session_seal(struct seal_session *session, const void *header, size_t header_len, const uint8_t *plain, size_t len,
+                      uint8_t *out);
 /* Opens a packet with the counter and generation from its header. HS_ERR_AUTH: forged, HS_ERR_CANCELED: replayed or too old. */
 int seal_session_open(struct seal_session *session, uint64_t now_ns, uint64_t counter, uint8_t generation, const void *header,
                       size_t header_len, const uint8_t *sealed, size_t len, uint8_t *out);

@@ -70,7 +70,8 @@ static void make_nonce(uint64_t counter, uint8_t nonce[12])
     memcpy(nonce + 4, &counter, 8);
 }
 
-int seal_encrypt(struct seal_key *key, uint64_t counter, const void *aad, size_t aad_len, const uint8_t *plain, size_t len, uint8_t *out)
+int seal_encrypt(struct seal_key *key, uint64_t counter, const void *aad, size_t aad_len, const uint8_t *plain, size_t len,
+                 uint8_t *out)
 {
     uint8_t nonce[12];
     make_nonce(counter, nonce);
@@ -87,14 +88,17 @@ int seal_encrypt(struct seal_key *key, uint64_t counter, const void *aad, size_t
     return good ? 0 : HS_ERR_IO;
 }
 
-int seal_decrypt(struct seal_key *key, uint64_t counter, const void *aad, size_t aad_len, const uint8_t *sealed, size_t len, uint8_t *out)
+int seal_decrypt(struct seal_key *key, uint64_t counter, const void *aad, size_t aad_len, const uint8_t *sealed, size_t len,
+                 uint8_t *out)
 {
     if (len < SEAL_TAG_BYTES)
         return HS_ERR_AUTH;
     uint8_t nonce[12];
     make_nonce(counter, nonce);
     if (key->cipher == SEAL_CIPHER_CHACHA20_POLY1305)
-        return crypto_aead_chacha20poly1305_ietf_decrypt(out, NULL, NULL, sealed, len, aad, aad_len, nonce, key->key) == 0 ? 0 : HS_ERR_AUTH;
+        return crypto_aead_chacha20poly1305_ietf_decrypt(out, NULL, NULL, sealed, len, aad, aad_len, nonce, key->key) == 0
+                   ? 0
+                   : HS_ERR_AUTH;
     EVP_CIPHER_CTX *context = key->context;
     uint8_t tag[SEAL_TAG_BYTES];
     memcpy(tag, sealed + len - SEAL_TAG_BYTES, SEAL_TAG_BYTES);

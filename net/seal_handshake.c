@@ -103,8 +103,8 @@ static int mix_ephemeral(struct seal_handshake *handshake, bool first, const uin
     return 0;
 }
 
-int seal_handshake_write_with(struct seal_handshake *handshake, const uint8_t secret[32], const void *payload, size_t len, uint8_t *out,
-                              size_t cap, size_t *out_len)
+int seal_handshake_write_with(struct seal_handshake *handshake, const uint8_t secret[32], const void *payload, size_t len,
+                              uint8_t *out, size_t cap, size_t *out_len)
 {
     if (cap < SEAL_HANDSHAKE_OVERHEAD || len > cap - SEAL_HANDSHAKE_OVERHEAD)
         return HS_ERR_LIMIT;
@@ -116,15 +116,16 @@ int seal_handshake_write_with(struct seal_handshake *handshake, const uint8_t se
     memcpy(out, handshake->public_key, 32);
     uint8_t nonce[12];
     make_nonce(handshake, nonce);
-    crypto_aead_chacha20poly1305_ietf_encrypt(out + 32, NULL, payload, len, handshake->hash, 32, NULL, nonce, handshake->cipher_key);
+    crypto_aead_chacha20poly1305_ietf_encrypt(out + 32, NULL, payload, len, handshake->hash, 32, NULL, nonce,
+                                              handshake->cipher_key);
     mix_hash(handshake, out + 32, len + SEAL_TAG_BYTES);
     handshake->nonce++;
     *out_len = len + SEAL_HANDSHAKE_OVERHEAD;
     return 0;
 }
 
-int seal_handshake_write(struct seal_handshake *handshake, const struct env *env, const void *payload, size_t len, uint8_t *out, size_t cap,
-                         size_t *out_len)
+int seal_handshake_write(struct seal_handshake *handshake, const struct env *env, const void *payload, size_t len, uint8_t *out,
+                         size_t cap, size_t *out_len)
 {
     uint64_t random[4];
     for (int i = 0; i < 4; i++)
@@ -148,7 +149,8 @@ int seal_handshake_read(struct seal_handshake *handshake, const uint8_t *message
     if (status == 0) {
         uint8_t nonce[12];
         make_nonce(&next, nonce);
-        if (crypto_aead_chacha20poly1305_ietf_decrypt(payload, NULL, NULL, message + 32, len - 32, next.hash, 32, nonce, next.cipher_key) != 0)
+        if (crypto_aead_chacha20poly1305_ietf_decrypt(payload, NULL, NULL, message + 32, len - 32, next.hash, 32, nonce,
+                                                      next.cipher_key) != 0)
             status = HS_ERR_AUTH;
     }
     if (status == 0) {
@@ -161,7 +163,8 @@ int seal_handshake_read(struct seal_handshake *handshake, const uint8_t *message
     return status;
 }
 
-void seal_handshake_finish(const struct seal_handshake *handshake, uint8_t send_secret[SEAL_KEY_BYTES], uint8_t receive_secret[SEAL_KEY_BYTES])
+void seal_handshake_finish(const struct seal_handshake *handshake, uint8_t send_secret[SEAL_KEY_BYTES],
+                           uint8_t receive_secret[SEAL_KEY_BYTES])
 {
     uint8_t out[2][32];
     hkdf(handshake->chaining_key, NULL, 0, out, 2);

@@ -52,7 +52,8 @@ static int key_from_secret(struct seal_key *key, enum seal_cipher cipher, const 
 int seal_session_init(struct seal_session *session, enum seal_cipher cipher, const uint8_t send_secret[SEAL_KEY_BYTES],
                       const uint8_t receive_secret[SEAL_KEY_BYTES], uint64_t rekey_packets, uint64_t rekey_ns, uint64_t now_ns)
 {
-    *session = (struct seal_session){.cipher = cipher, .rekey_packets = rekey_packets, .rekey_ns = rekey_ns, .send_key_since_ns = now_ns};
+    *session =
+        (struct seal_session){.cipher = cipher, .rekey_packets = rekey_packets, .rekey_ns = rekey_ns, .send_key_since_ns = now_ns};
     memcpy(session->send_secret, send_secret, SEAL_KEY_BYTES);
     memcpy(session->receive_secret, receive_secret, SEAL_KEY_BYTES);
     int status = key_from_secret(&session->send, cipher, send_secret, true);
@@ -122,7 +123,8 @@ int seal_session_next(struct seal_session *session, uint64_t now_ns, uint64_t *c
     return 0;
 }
 
-int seal_session_seal(struct seal_session *session, const void *header, size_t header_len, const uint8_t *plain, size_t len, uint8_t *out)
+int seal_session_seal(struct seal_session *session, const void *header, size_t header_len, const uint8_t *plain, size_t len,
+                      uint8_t *out)
 {
     hs_assert(session->send_counter > 0);
     return seal_encrypt(&session->send, session->send_counter - 1, header, header_len, plain, len, out);

@@ -300,8 +300,8 @@ static int sim_receive(struct carrier *carrier, struct carrier_datagram *datagra
             self->inbox_tail = &self->inbox;
         flight->next = self->given;
         self->given = flight;
-        datagrams[count++] =
-            (struct carrier_datagram){.address = self->net->endpoints[flight->from].address, .data = flight->data, .len = flight->len};
+        datagrams[count++] = (struct carrier_datagram){
+            .address = self->net->endpoints[flight->from].address, .data = flight->data, .len = flight->len};
         self->stats.received_datagrams++;
         self->stats.received_bytes += flight->len;
         self->net->n_waiting--;
@@ -373,7 +373,8 @@ int sim_carrier_create(struct sim_net *net, const char *name, struct carrier **o
     struct carrier_address address;
     uint32_t slot;
     if (address_from_text(name, &address) != 0)
-        return error_set(err, HS_ERR_INVALID, "simulated endpoint \"%s\": give a short name with a colon, such as node1:7070", name);
+        return error_set(err, HS_ERR_INVALID, "simulated endpoint \"%s\": give a short name with a colon, such as node1:7070",
+                         name);
     if (endpoint_slot(net, &address, &slot) != 0)
         return error_set(err, HS_ERR_NO_MEMORY, "simulated endpoint \"%s\": out of memory", name);
     if (net->endpoints[slot].carrier != NULL)

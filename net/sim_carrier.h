@@ -31,22 +31,22 @@
 
 /* One direction between two endpoints. Zero-initialised: instant, perfect, unlimited. Probabilities are 0 .. 1 per datagram. */
 struct sim_link {
-    uint64_t delay_ns;       /* one way */
-    uint64_t jitter_ns;      /* adds a uniform 0 .. jitter_ns to each datagram; order is kept unless reordered */
-    double loss;             /* vanishes */
-    double duplicate;        /* arrives twice */
-    double reorder;          /* held back by reorder_ns, so that later ones overtake */
-    uint64_t reorder_ns;     /* 0: 1 ms */
-    double corrupt;          /* one random bit is flipped */
-    uint64_t bytes_per_s;    /* 0: unlimited; otherwise datagrams queue for the wire ... */
-    uint64_t queue_bytes;    /* ... in a queue of this size (0: 256 KiB); what does not fit vanishes */
-    bool cut;                /* nothing passes */
+    uint64_t delay_ns;    /* one way */
+    uint64_t jitter_ns;   /* adds a uniform 0 .. jitter_ns to each datagram; order is kept unless reordered */
+    double loss;          /* vanishes */
+    double duplicate;     /* arrives twice */
+    double reorder;       /* held back by reorder_ns, so that later ones overtake */
+    uint64_t reorder_ns;  /* 0: 1 ms */
+    double corrupt;       /* one random bit is flipped */
+    uint64_t bytes_per_s; /* 0: unlimited; otherwise datagrams queue for the wire ... */
+    uint64_t queue_bytes; /* ... in a queue of this size (0: 256 KiB); what does not fit vanishes */
+    bool cut;             /* nothing passes */
 };
 
 struct sim_net_config {
     uint64_t seed;
-    uint32_t mtu;            /* 0: 1,452 bytes */
-    struct sim_link link;    /* what every link is until set otherwise */
+    uint32_t mtu;         /* 0: 1,452 bytes */
+    struct sim_link link; /* what every link is until set otherwise */
 };
 
 struct sim_net_stats {
@@ -67,11 +67,13 @@ uint64_t sim_net_next_event_ns(const struct sim_net *net);
 
 /* Faults of all links not set one by one. */
 void sim_net_set_default_link(struct sim_net *net, const struct sim_link *link);
-/* Faults of one direction from now on; what is on the wire keeps its time. Names need no carrier yet. 0 or HS_ERR_INVALID, HS_ERR_NO_MEMORY. */
+/* Faults of one direction from now on; what is on the wire keeps its time. Names need no carrier yet. 0 or HS_ERR_INVALID,
+ * HS_ERR_NO_MEMORY. */
 int sim_net_set_link(struct sim_net *net, const char *from, const char *to, const struct sim_link *link);
 /* The link as it stands, default or own. 0 or HS_ERR_INVALID, HS_ERR_NO_MEMORY. */
 int sim_net_get_link(struct sim_net *net, const char *from, const char *to, struct sim_link *out);
-/* Cuts or mends both directions between two endpoints, or between one and all known so far with b == NULL. Other faults stay. 0 or as above. */
+/* Cuts or mends both directions between two endpoints, or between one and all known so far with b == NULL. Other faults stay. 0 or
+ * as above. */
 int sim_net_set_cut(struct sim_net *net, const char *a, const char *b, bool cut);
 /* From now on nothing that the endpoint's carrier sends leaves and nothing reaches it, as when its process is killed. The
  * carrier stays to be destroyed; one created after that works. 0 or as above. */
@@ -81,7 +83,8 @@ void sim_net_stats(const struct sim_net *net, struct sim_net_stats *out);
 /* 0 or HS_ERR_INVALID (no ':' or too long), HS_ERR_BUSY (a live carrier has the name), HS_ERR_NO_MEMORY. */
 int sim_carrier_create(struct sim_net *net, const char *name, struct carrier **out, struct error *err);
 
-/* Virtual time and random numbers of a stream of their own, from the net's seed and the stream's number. Valid while the net lives. */
+/* Virtual time and random numbers of a stream of their own, from the net's seed and the stream's number. Valid while the net lives.
+ */
 int sim_net_env(struct sim_net *net, uint64_t stream, struct env *out);
 
 #endif

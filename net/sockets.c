@@ -34,7 +34,10 @@ int net_group_key_load(const char *path, uint8_t key[NET_GROUP_KEY_BYTES], struc
             memcpy(key, parsed, sizeof parsed);
             status = 0;
         } else {
-            error_set(err, status, "group key file \"%s\": holds neither 64 hexadecimal digits nor 32 raw bytes: `openssl rand -hex 32` makes a key", path);
+            error_set(
+                err, status,
+                "group key file \"%s\": holds neither 64 hexadecimal digits nor 32 raw bytes: `openssl rand -hex 32` makes a key",
+                path);
         }
         sodium_memzero(parsed, sizeof parsed);
     }
@@ -50,9 +53,10 @@ int transport_sockets_create(const struct transport_sockets_config *config, cons
     if (status != 0)
         return status;
     if (config->group_key == NULL && !config->insecure_peers && !udp_address_is_loopback(config->bind)) {
-        status = error_set(err, HS_ERR_AUTH,
-                           "fabric address %s can be reached from other machines: give --group-key-file (or --insecure-peers to let anyone in)",
-                           config->bind);
+        status = error_set(
+            err, HS_ERR_AUTH,
+            "fabric address %s can be reached from other machines: give --group-key-file (or --insecure-peers to let anyone in)",
+            config->bind);
         goto fail;
     }
     status = transport_reliable_create(carrier, "sockets", config->group_key, &config->tuning, env, out, err);

@@ -74,8 +74,8 @@ static uint32_t run_length(const struct udp *self, const struct carrier_datagram
     if (!self->segments)
         return 1;
     uint32_t count = 1, bytes = datagrams[0].len;
-    while (count < n && count < MAX_SEGMENTS && datagrams[count].len <= datagrams[0].len && bytes + datagrams[count].len <= MAX_SEGMENT_BYTES &&
-           same_address(&datagrams[count].address, &datagrams[0].address)) {
+    while (count < n && count < MAX_SEGMENTS && datagrams[count].len <= datagrams[0].len &&
+           bytes + datagrams[count].len <= MAX_SEGMENT_BYTES && same_address(&datagrams[count].address, &datagrams[0].address)) {
         bytes += datagrams[count].len;
         if (datagrams[count++].len < datagrams[0].len)
             break;
@@ -247,7 +247,8 @@ static void replace_wildcard(struct carrier_address *address, int family)
     if (getifaddrs(&all) != 0)
         return;
     for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP) || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != family))
+        if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP) ||
+            (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != family))
             continue;
         struct sockaddr_storage storage = {0};
         memcpy(&storage, i->ifa_addr, i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
@@ -335,7 +336,9 @@ static int bind_socket(struct udp *self, const char *text, const struct carrier_
     set_options(self);
     if (bind(self->fd, (struct sockaddr *)&storage, len) != 0) {
         if (errno == EADDRINUSE)
-            return error_set(err, HS_ERR_BUSY, "UDP address %s is in use: stop the program that has it or choose another port (0 takes a free one)", text);
+            return error_set(err, HS_ERR_BUSY,
+                             "UDP address %s is in use: stop the program that has it or choose another port (0 takes a free one)",
+                             text);
         if (errno == EADDRNOTAVAIL)
             return error_set(err, HS_ERR_NOT_FOUND, "UDP address %s is not one of this machine's: `ip address` lists them", text);
         if (errno == EACCES)
@@ -365,9 +368,11 @@ int udp_carrier_create(const char *bind_text, uint32_t datagram_bytes, struct ca
     if (status == HS_ERR_PARSE)
         return error_set(err, status, "\"%s\" is not an address: give HOST:PORT such as 127.0.0.1:7070 or [::1]:7070", bind_text);
     if (status != 0)
-        return error_set(err, status, "address \"%s\": no such host: give one of this machine's addresses, such as 127.0.0.1:7070", bind_text);
+        return error_set(err, status, "address \"%s\": no such host: give one of this machine's addresses, such as 127.0.0.1:7070",
+                         bind_text);
     if (datagram_bytes != 0 && (datagram_bytes < MIN_PAYLOAD || datagram_bytes > MAX_PAYLOAD))
-        return error_set(err, HS_ERR_INVALID, "datagrams of %u bytes: give %d to %d, or 0 for the default", datagram_bytes, MIN_PAYLOAD, MAX_PAYLOAD);
+        return error_set(err, HS_ERR_INVALID, "datagrams of %u bytes: give %d to %d, or 0 for the default", datagram_bytes,
+                         MIN_PAYLOAD, MAX_PAYLOAD);
 
     struct udp *self = calloc(1, sizeof *self);
     if (self == NULL)

@@ -3,7 +3,8 @@
  * one (UDP_SEGMENT) and taken so (UDP_GRO) where the kernel has it, one by one where not.
  *
  * Addresses are "10.0.0.1:7070", "[fe80::1%eth0]:7070" or "host:7070"; a name is looked up by the system's resolver at the
- * moment of resolve and only then. A socket bound to [::] also speaks IPv4. Threading: one thread; never blocks save for that look-up.
+ * moment of resolve and only then. A socket bound to [::] also speaks IPv4. Threading: one thread; never blocks save for that
+ * look-up.
  */
 #ifndef HEARSAY_NET_UDP_H
 #define HEARSAY_NET_UDP_H
@@ -14,7 +15,8 @@
 #include "core/base/error.h"
 #include "core/port/carrier.h"
 
-/* datagram_bytes: largest payload sent; 0: 1,452 (Ethernet, IPv6), or 8,192 when bind is loopback. 0, or HS_ERR_* with one line in err. */
+/* datagram_bytes: largest payload sent; 0: 1,452 (Ethernet, IPv6), or 8,192 when bind is loopback. 0, or HS_ERR_* with one line in
+ * err. */
 int udp_carrier_create(const char *bind, uint32_t datagram_bytes, struct carrier **out, struct error *err);
 
 /* Whether the text names an address of this machine's loopback. Names are looked up. */

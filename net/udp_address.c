@@ -126,7 +126,8 @@ int udp_address_lookup(const char *text, int family, struct carrier_address *out
     char host[256], *port;
     if (split(text, host, sizeof host, &port) != 0)
         return HS_ERR_PARSE;
-    struct addrinfo hints = {.ai_family = family == AF_INET6 ? AF_UNSPEC : family, .ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo hints = {
+        .ai_family = family == AF_INET6 ? AF_UNSPEC : family, .ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     if (getaddrinfo(host, port, &hints, &found) != 0 || found == NULL)
         return HS_ERR_NOT_FOUND;

@@ -14,7 +14,8 @@ int unsupported_publish(struct transport *transport, uint32_t region, const void
     return HS_ERR_UNSUPPORTED;
 }
 
-int unsupported_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie)
+int unsupported_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len,
+                     uint64_t cookie)
 {
     (void)transport, (void)peer, (void)region, (void)offset, (void)dst, (void)len, (void)cookie;
     return HS_ERR_UNSUPPORTED;

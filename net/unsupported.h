@@ -8,6 +8,7 @@
 
 int unsupported_register_memory(struct transport *transport, void *base, size_t len);
 int unsupported_publish(struct transport *transport, uint32_t region, const void *base, size_t len);
-int unsupported_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie);
+int unsupported_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len,
+                     uint64_t cookie);
 
 #endif

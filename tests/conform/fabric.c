@@ -15,7 +15,8 @@
 #include "net/net.h"
 #include "net/sim_carrier.h"
 
-const char *const fabric_names[FABRICS] = {"inproc", "sockets", "simulated, clean", "simulated, 5 % loss, duplication and reordering"};
+const char *const fabric_names[FABRICS] = {"inproc", "sockets", "simulated, clean",
+                                           "simulated, 5 % loss, duplication and reordering"};
 
 #define MS UINT64_C(1000000)
 
@@ -79,7 +80,8 @@ struct world *world_create(enum fabric fabric, uint64_t seed)
         world->env[i] = (struct env){.now_ns = real_now, .random_u64 = real_random};
         if (world->net != NULL)
             assert_int_equal(sim_net_env(world->net, i, &world->env[i]), 0);
-        snprintf(world->nodes[i].address, sizeof world->nodes[i].address, fabric == FABRIC_SOCKETS ? "127.0.0.1:0" : "node%u:7070", i);
+        snprintf(world->nodes[i].address, sizeof world->nodes[i].address, fabric == FABRIC_SOCKETS ? "127.0.0.1:0" : "node%u:7070",
+                 i);
     }
     return world;
 }

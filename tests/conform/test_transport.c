@@ -222,7 +222,7 @@ static void test_close_with_work_in_flight(void **state)
     world_run_ms(world, 1500);
     assert_int_equal(world_node(world, 0)->n_messages, received); /* nothing of a closed peer is handed out */
     assert_int_equal(world_node(world, 0)->ups[to_b], 1);         /* and nobody called again */
-    world_node(world, 0)->up[to_b] = false; /* closing brings no event */
+    world_node(world, 0)->up[to_b] = false;                       /* closing brings no event */
     world_node(world, 0)->n_up = 0;
     assert_int_equal(world_resolve(world, 0, 1), to_b);
     wait_peer(world, 0, to_b, 2, 0);

@@ -49,7 +49,8 @@ static int tap_receive(struct carrier *carrier, struct carrier_datagram *datagra
 {
     struct tap *tap = tap_of(carrier);
     if (tap->injected.data != NULL) {
-        datagrams[0] = (struct carrier_datagram){.address = tap->injected.from, .data = tap->injected.data, .len = tap->injected.len};
+        datagrams[0] =
+            (struct carrier_datagram){.address = tap->injected.from, .data = tap->injected.data, .len = tap->injected.len};
         tap->injected.data = NULL;
         return 1;
     }
@@ -126,7 +127,9 @@ void lab_start(struct lab *lab, uint32_t i)
     assert_non_null(node->tap);
     node->tap->carrier.ops = &tap_ops;
     assert_int_equal(sim_carrier_create(lab->net, node->name, &node->tap->inner, &err), 0);
-    assert_int_equal(transport_reliable_create(&node->tap->carrier, "simulated", node->key ? node->key : lab_key, &lab->tuning, &lab->env[i], &node->transport, &err), 0);
+    assert_int_equal(transport_reliable_create(&node->tap->carrier, "simulated", node->key ? node->key : lab_key, &lab->tuning,
+                                               &lab->env[i], &node->transport, &err),
+                     0);
 }
 
 void lab_crash(struct lab *lab, uint32_t i)
@@ -175,7 +178,8 @@ static void check_number(struct lab_node *node, const struct transport_event *ev
 static void on_event(struct lab *lab, struct lab_node *node, const struct transport_event *event)
 {
     assert_true(event->peer < LAB_PEERS);
-    node->trace = (node->trace ^ ((uint64_t)event->kind << 32 | event->peer << 24 | event->len) ^ lab->now_ns) * UINT64_C(0x100000001b3);
+    node->trace =
+        (node->trace ^ ((uint64_t)event->kind << 32 | event->peer << 24 | event->len) ^ lab->now_ns) * UINT64_C(0x100000001b3);
     if (event->kind == TRANSPORT_PEER_UP) {
         assert_false(node->up[event->peer]);
         node->up[event->peer] = node->session_new[event->peer] = true;

@@ -40,7 +40,7 @@ struct lab_node {
     uint64_t boot_id[LAB_PEERS], down_ns[LAB_PEERS];
     uint32_t next_number; /* messages must be the numbers 0, 1, 2, ... (first 4 bytes) when checking is on */
     bool checking;
-    bool in_sequence;            /* instead: within a session each peer's numbers grow by one, across sessions they grow */
+    bool in_sequence; /* instead: within a session each peer's numbers grow by one, across sessions they grow */
     uint32_t last[LAB_PEERS];
     bool session_new[LAB_PEERS]; /* nothing received yet */
     bool up[LAB_PEERS];

@@ -139,7 +139,8 @@ static void babbler_connect(struct lab *lab, struct babbler *b, uint32_t attempt
             uint8_t send[32], receive[32];
             memcpy(&b->remote_id, payload + 8, 4);
             seal_handshake_finish(&noise, send, receive);
-            assert_int_equal(seal_session_init(&b->session, SEAL_CIPHER_CHACHA20_POLY1305, send, receive, UINT64_MAX, UINT64_MAX, 0), 0);
+            assert_int_equal(
+                seal_session_init(&b->session, SEAL_CIPHER_CHACHA20_POLY1305, send, receive, UINT64_MAX, UINT64_MAX, 0), 0);
             return;
         }
     }

@@ -295,7 +295,7 @@ static void test_flood_of_handshakes(void **state)
     }
     assert_true(tap->sent_by_type[2] - responses <= 4); /* a quarter of the half-open slots */
     assert_true(tap->sent_by_type[3] >= 990);           /* the others were asked to prove their address */
-    lab_start(lab, 2); /* an honest newcomer answers the cookie and gets in */
+    lab_start(lab, 2);                                  /* an honest newcomer answers the cookie and gets in */
     lab_resolve(lab, 2, 1);
     lab_wait(lab, &lab->nodes[2].ups[0], 1, 1000);
     assert_int_equal(lab->nodes[2].tap->sent_by_type[1], 2);
@@ -310,8 +310,12 @@ static void test_crossing_handshakes(void **state)
     (void)state;
     uint32_t flaps = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
-        const struct sim_link link = {
-            .delay_ns = seed % 7 * 30 * MS, .jitter_ns = seed % 3 * 5 * MS, .loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .reorder_ns = 3 * MS};
+        const struct sim_link link = {.delay_ns = seed % 7 * 30 * MS,
+                                      .jitter_ns = seed % 3 * 5 * MS,
+                                      .loss = 0.1,
+                                      .duplicate = 0.1,
+                                      .reorder = 0.1,
+                                      .reorder_ns = 3 * MS};
         struct lab *lab = lab_create(seed, &link, &defaults);
         lab_start(lab, 0);
         lab_start(lab, 1);
@@ -322,7 +326,8 @@ static void test_crossing_handshakes(void **state)
         lab_wait(lab, &lab->nodes[1].ups[0], 1, 20000);
         lab_run_ms(lab, 12000);
         if (lab->nodes[0].ups[0] + lab->nodes[1].ups[0] != 2) {
-            print_message("          seed %llu: up %u and %u times\n", (unsigned long long)seed, lab->nodes[0].ups[0], lab->nodes[1].ups[0]);
+            print_message("          seed %llu: up %u and %u times\n", (unsigned long long)seed, lab->nodes[0].ups[0],
+                          lab->nodes[1].ups[0]);
             flaps++;
         }
         assert_int_equal(lab_send(lab, 0, 0, "x", 1, 0), 0);
@@ -369,8 +374,13 @@ static void chaos_turn(struct chaos *chaos)
 {
     struct lab *lab = chaos->lab;
     uint32_t i = (uint32_t)rng_below(&chaos->rng, LAB_NODES), j = (uint32_t)rng_below(&chaos->rng, LAB_NODES);
-    struct sim_link bad = {.delay_ns = rng_below(&chaos->rng, 20) * MS, .jitter_ns = MS, .loss = 0.15, .duplicate = 0.1, .reorder = 0.1,
-                           .corrupt = 0.02, .cut = rng_below(&chaos->rng, 2)};
+    struct sim_link bad = {.delay_ns = rng_below(&chaos->rng, 20) * MS,
+                           .jitter_ns = MS,
+                           .loss = 0.15,
+                           .duplicate = 0.1,
+                           .reorder = 0.1,
+                           .corrupt = 0.02,
+                           .cut = rng_below(&chaos->rng, 2)};
     switch (rng_below(&chaos->rng, 400)) {
     case 0:
         if (lab->nodes[i].transport != NULL)

@@ -13,7 +13,8 @@
 
 struct noise_vector {
     const uint8_t *prologue, *psk, *initiator, *responder, *payload1, *payload2, *message1, *message2, *key1, *key2;
-    size_t prologue_len, psk_len, initiator_len, responder_len, payload1_len, payload2_len, message1_len, message2_len, key1_len, key2_len;
+    size_t prologue_len, psk_len, initiator_len, responder_len, payload1_len, payload2_len, message1_len, message2_len, key1_len,
+        key2_len;
 };
 #include "tests/unit/net/noise_vectors.h"
 
@@ -32,13 +33,15 @@ static void test_noise_vectors(void **state)
         size_t len, payload_len;
         seal_handshake_init(&i, true, t->psk, t->prologue, t->prologue_len);
         seal_handshake_init(&r, false, t->psk, t->prologue, t->prologue_len);
-        assert_int_equal(seal_handshake_write_with(&i, t->initiator, t->payload1, t->payload1_len, message, sizeof message, &len), 0);
+        assert_int_equal(seal_handshake_write_with(&i, t->initiator, t->payload1, t->payload1_len, message, sizeof message, &len),
+                         0);
         assert_int_equal(len, t->message1_len);
         assert_memory_equal(message, t->message1, len);
         assert_int_equal(seal_handshake_read(&r, t->message1, t->message1_len, payload, sizeof payload, &payload_len), 0);
         assert_int_equal(payload_len, t->payload1_len);
         assert_memory_equal(payload, t->payload1, payload_len);
-        assert_int_equal(seal_handshake_write_with(&r, t->responder, t->payload2, t->payload2_len, message, sizeof message, &len), 0);
+        assert_int_equal(seal_handshake_write_with(&r, t->responder, t->payload2, t->payload2_len, message, sizeof message, &len),
+                         0);
         assert_int_equal(len, t->message2_len);
         assert_memory_equal(message, t->message2, len);
         assert_int_equal(seal_handshake_read(&i, t->message2, t->message2_len, payload, sizeof payload, &payload_len), 0);
@@ -309,14 +312,10 @@ static void test_session_overlap_and_confirmation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_noise_vectors),
-        cmocka_unit_test(test_handshake_binds_everything),
-        cmocka_unit_test(test_short_messages),
-        cmocka_unit_test(test_cipher_vectors),
-        cmocka_unit_test(test_cipher_choice),
-        cmocka_unit_test(test_replay_window),
-        cmocka_unit_test(test_session_rotation),
-        cmocka_unit_test(test_session_overlap_and_confirmation),
+        cmocka_unit_test(test_noise_vectors),    cmocka_unit_test(test_handshake_binds_everything),
+        cmocka_unit_test(test_short_messages),   cmocka_unit_test(test_cipher_vectors),
+        cmocka_unit_test(test_cipher_choice),    cmocka_unit_test(test_replay_window),
+        cmocka_unit_test(test_session_rotation), cmocka_unit_test(test_session_overlap_and_confirmation),
     };
     return cmocka_run_group_tests_name("seal", tests, NULL, NULL);
 }

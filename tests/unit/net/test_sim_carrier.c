@@ -86,7 +86,8 @@ static void test_delay_and_order(void **state)
 static void test_rates(void **state)
 {
     (void)state;
-    struct wire wire = make_wire(2, &(struct sim_link){.delay_ns = 1000, .loss = 0.1, .duplicate = 0.05, .reorder = 0.02, .reorder_ns = 50000});
+    struct wire wire =
+        make_wire(2, &(struct sim_link){.delay_ns = 1000, .loss = 0.1, .duplicate = 0.05, .reorder = 0.02, .reorder_ns = 50000});
     static uint8_t seen[N];
     memset(seen, 0, sizeof seen);
     for (uint32_t i = 0; i < N; i++) {
@@ -116,7 +117,8 @@ static void test_seed_decides(void **state)
     static uint32_t first[N];
     static uint64_t first_times[N];
     uint32_t counts[3];
-    const struct sim_link link = {.delay_ns = 1000, .jitter_ns = 900, .loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.1};
+    const struct sim_link link = {
+        .delay_ns = 1000, .jitter_ns = 900, .loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.1};
     for (int run = 0; run < 3; run++) {
         struct wire wire = make_wire(run == 2 ? 8 : 7, &link);
         for (uint32_t i = 0; i < 1000; i++)

@@ -94,8 +94,9 @@ static void test_addresses(void **state)
     struct carrier *carrier = open_carrier("127.0.0.1:0", 0);
     assert_non_null(carrier);
     assert_int_equal(carrier->ops->mtu(carrier), 8192);
-    static const char *const bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "::1:7070",
-                                      "[::1]", "[]:1", "127.0.0.1:0", "0.0.0.0:7070"};
+    static const char *const bad[] = {
+        "",         ":",     "127.0.0.1", "127.0.0.1:",  "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
+        "::1:7070", "[::1]", "[]:1",      "127.0.0.1:0", "0.0.0.0:7070"};
     struct carrier_address address;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(carrier->ops->resolve(carrier, bad[i], &address), HS_ERR_PARSE);
@@ -180,7 +181,7 @@ static void test_key_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange_v4),         cmocka_unit_test(test_exchange_v6), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_exchange_v4),           cmocka_unit_test(test_exchange_v6), cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_errors_say_what_to_do), cmocka_unit_test(test_key_file),
     };
     return cmocka_run_group_tests_name("udp", tests, NULL, NULL);
