@@ -97,7 +97,7 @@ int cpu_path_parse(const char *name, enum cpu_path *out)
 
 uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_tokens)
 {
-    return kv_page_bytes(model, page_tokens);
+    return kv_page_bytes(model, page_tokens ? page_tokens : CPU_DEFAULT_PAGE_TOKENS);
 }
 
 /* ---- operations ---- */
@@ -147,7 +147,7 @@ static int check_span(const struct cpu_backend *b, const struct step_span *span)
     uint64_t length = (uint64_t)span->position + span->n_tokens;
     if (span->n_tokens == 0 || span->n_outputs > span->n_tokens || length > b->model->n_context)
         return HS_ERR_RANGE;
-    if (length > (uint64_t)span->n_pages * b->kv.page_tokens || (span->n_outputs > 0 && !span->sampling))
+    if (length > (uint64_t)span->n_pages * b->kv.page_tokens || (span->n_outputs > 0 && (!span->sampling || !span->results)))
         return HS_ERR_RANGE;
     for (uint64_t i = 0; i < (length + b->kv.page_tokens - 1) / b->kv.page_tokens; i++)
         if (span->pages[i] >= b->kv.n_pages)

@@ -44,7 +44,7 @@ struct cpu_backend_config {
  */
 int cpu_backend_create(const struct cpu_backend_config *config, struct backend **out, struct error *err);
 
-/* Bytes of one KV page, for choosing n_pages. */
+/* Bytes of one KV page, for choosing n_pages; page_tokens as in the configuration. */
 uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_tokens);
 bool cpu_path_supported(enum cpu_path path);
 /* "auto", "generic", "avx2", "avx512". 0 or HS_ERR_PARSE. */

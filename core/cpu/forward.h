@@ -50,7 +50,7 @@ struct attention_state {
 };
 
 struct worker_scratch {
-    uint16_t *halves;  /* [d_model], [2][d_head] */
+    uint16_t *halves;  /* [max(d_model, 2 * d_head)] */
     float *queries;    /* [d_head][queries] */
     float *scores;     /* [queries][CPU_KV_SEGMENT] */
     struct attention_state part, total;

@@ -5,7 +5,7 @@
  * ends the loading.
  *
  * Key centres: Qwen2's key biases reach 240, and a key rounded to FP16 at that size loses what tells keys apart (lowest cosine of
- * the logits 0.99987). A constant vector taken from all keys of a head changes no softmax, so the part of the bias that lies in
+ * the logits 0.99986). A constant vector taken from all keys of a head changes no softmax, so the part of the bias that lies in
  * slow pairs, where rotation hardly moves it, is taken away before storing (0.999995).
  *
  * Filling is cut into chunks that any threads may run; weights_create only lays out memory. Threading: chunks touch

@@ -76,6 +76,8 @@ static void test_refusals(void **state)
     expect_refused(span, HS_ERR_RANGE);
     span = good_span(), span.sampling = NULL;
     expect_refused(span, HS_ERR_RANGE);
+    span = good_span(), span.results = NULL;
+    expect_refused(span, HS_ERR_RANGE);
     assert_int_equal(backend->ops->copy_page(backend, PAGES, 0), HS_ERR_RANGE);
     assert_int_equal(backend->ops->copy_page(backend, 0, PAGES), HS_ERR_RANGE);
 
@@ -179,6 +181,28 @@ static void test_many_copies(void **state)
     assert_memory_equal(before, after, sizeof before);
 }
 
+/* The same while a step is under way: the copies wait for it, its completion is still told once. */
+static void test_many_copies_during_a_step(void **state)
+{
+    float before[VOCAB], after[VOCAB];
+    uint32_t chain[4] = {5, 6, 7, 8};
+    struct step_span span = {.history = tokens, .n_tokens = 17, .n_prompt = 17, .pages = chain, .n_pages = 4,
+                             .n_outputs = 1, .sampling = &session_greedy, .results = results, .logits = before};
+    struct step step = {.id = 5, .spans = &span, .n_spans = 1};
+    struct step_completion completion;
+    struct pollfd wait = {.fd = backend->ops->event_fd(backend), .events = POLLIN};
+    assert_int_equal(backend->ops->submit(backend, &step), 0);
+    for (uint32_t i = 0; i < 3000; i++)
+        assert_int_equal(backend->ops->copy_page(backend, 10 + (i + 1) % 50, i ? 10 + i % 50 : 5), 0);
+    while (backend->ops->poll(backend, &completion) == 0)
+        assert_int_equal(poll(&wait, 1, 60000), 1);
+    assert_int_equal(completion.id, 5);
+    chain[0] = 10 + 3000 % 50;
+    span.position = 16, span.n_tokens = 1, span.logits = after;
+    session_run(backend, &span, 1);
+    assert_memory_equal(before, after, sizeof before);
+}
+
 static void expect_create_fails(struct cpu_backend_config config, int code, const char *word)
 {
     struct backend *made = NULL;
@@ -266,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_late_event_is_taken),
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_many_copies),
+        cmocka_unit_test(test_many_copies_during_a_step),
         cmocka_unit_test(test_creation_refusals),
         cmocka_unit_test(test_weight_beyond_half),
         cmocka_unit_test(test_progress_ends_with_all),
