@@ -66,8 +66,8 @@ enum inst_system { INST_SYSTEM_REFUSED, INST_SYSTEM_FIRST, INST_SYSTEM_LAST, INS
 struct inst_style {
     const char *open, *close;               /* around a user turn */
     const char *answer_open, *answer_close; /* around an assistant turn */
-    enum inst_system system; /* nowhere, before the first or the last user turn, or there within <<SYS>> marks */
-    bool bos_each_turn;      /* the begin token before every user turn instead of once */
+    enum inst_system system;                /* nowhere, before the first or the last user turn, or there within <<SYS>> marks */
+    bool bos_each_turn;                     /* the begin token before every user turn instead of once */
     bool trims_user, trims_answer;
     const char *alternate, *other_role; /* reasons to refuse, see chat_require_turns */
 };

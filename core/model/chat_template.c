@@ -6,68 +6,164 @@
 #include "core/model/chat_internal.h"
 
 static const struct chatml_style chatml = {0};
-static const struct chatml_style smollm2 = {.default_system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"};
+static const struct chatml_style smollm2 = {.default_system =
+                                                "You are a helpful AI assistant named SmolLM, trained by Hugging Face"};
 static const struct chatml_style qwen1 = {.default_system = "You are a helpful assistant"};
 static const struct chatml_style qwen2 = {.default_system = "You are a helpful assistant."};
-static const struct chatml_style qwen2_5 = {.default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", .wraps_tools = true};
+static const struct chatml_style qwen2_5 = {
+    .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", .wraps_tools = true};
 static const struct chatml_style qwen3_instruct = {.wraps_tools = true};
 static const struct llama3_style llama3 = {0};
-/* The template takes today's date where its caller provides a clock, and this one otherwise: the same prompt gives the same tokens every day. */
-static const struct llama3_style llama3_1 = {.preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", .names_ipython = true};
+/*
+ * The template takes today's date where its caller provides a clock, and this one otherwise: so the same prompt gives the
+ * same tokens every day.
+ */
+static const struct llama3_style llama3_1 = {.preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+                                             .names_ipython = true};
 static const struct gemma_style gemma = {0};
 static const struct gemma_style gemma3 = {.joins_system = true};
 
-#define ALTERNATE   "onversation roles must alternate user/assistant/user/assistant/..."
-#define AFTER       "After the optional system message, c" ALTERNATE
-#define NO_OTHER    "Only user and assistant roles are supported!"
-#define ONE_SYSTEM  "Only user and assistant roles are supported, with the exception of an initial optional system message!"
+#define ALTERNATE  "onversation roles must alternate user/assistant/user/assistant/..."
+#define AFTER      "After the optional system message, c" ALTERNATE
+#define NO_OTHER   "Only user and assistant roles are supported!"
+#define ONE_SYSTEM "Only user and assistant roles are supported, with the exception of an initial optional system message!"
 
 static const struct inst_style llama2 = {
-    .open = "[INST] ", .close = " [/INST]", .answer_open = " ", .answer_close = " </s>",
-    .system = INST_SYSTEM_MARKED, .bos_each_turn = true, .trims_user = true, .trims_answer = true,
-    .alternate = "C" ALTERNATE, .other_role = "C" ALTERNATE,
+    .open = "[INST] ",
+    .close = " [/INST]",
+    .answer_open = " ",
+    .answer_close = " </s>",
+    .system = INST_SYSTEM_MARKED,
+    .bos_each_turn = true,
+    .trims_user = true,
+    .trims_answer = true,
+    .alternate = "C" ALTERNATE,
+    .other_role = "C" ALTERNATE,
 };
 static const struct inst_style mistral_v0_1 = {
-    .open = "[INST] ", .close = " [/INST]", .answer_open = "", .answer_close = "</s> ", .alternate = "C" ALTERNATE, .other_role = NO_OTHER,
+    .open = "[INST] ",
+    .close = " [/INST]",
+    .answer_open = "",
+    .answer_close = "</s> ",
+    .alternate = "C" ALTERNATE,
+    .other_role = NO_OTHER,
 };
 static const struct inst_style mistral_v0_2 = {
-    .open = "[INST] ", .close = " [/INST]", .answer_open = "", .answer_close = "</s>", .alternate = "C" ALTERNATE, .other_role = NO_OTHER,
+    .open = "[INST] ",
+    .close = " [/INST]",
+    .answer_open = "",
+    .answer_close = "</s>",
+    .alternate = "C" ALTERNATE,
+    .other_role = NO_OTHER,
 };
 static const struct inst_style mistral_v1 = {
-    .open = " [INST] ", .close = " [/INST]", .answer_open = " ", .answer_close = "</s>",
-    .system = INST_SYSTEM_FIRST, .alternate = AFTER, .other_role = ONE_SYSTEM,
+    .open = " [INST] ",
+    .close = " [/INST]",
+    .answer_open = " ",
+    .answer_close = "</s>",
+    .system = INST_SYSTEM_FIRST,
+    .alternate = AFTER,
+    .other_role = ONE_SYSTEM,
 };
 static const struct inst_style mistral_v3 = {
-    .open = "[INST] ", .close = "[/INST]", .answer_open = " ", .answer_close = "</s>",
-    .system = INST_SYSTEM_LAST, .trims_answer = true, .alternate = AFTER, .other_role = ONE_SYSTEM,
+    .open = "[INST] ",
+    .close = "[/INST]",
+    .answer_open = " ",
+    .answer_close = "</s>",
+    .system = INST_SYSTEM_LAST,
+    .trims_answer = true,
+    .alternate = AFTER,
+    .other_role = ONE_SYSTEM,
 };
 static const struct inst_style mistral_nemo = {
-    .open = "[INST]", .close = "[/INST]", .answer_open = "", .answer_close = "</s>",
-    .system = INST_SYSTEM_LAST, .alternate = AFTER, .other_role = ONE_SYSTEM,
+    .open = "[INST]",
+    .close = "[/INST]",
+    .answer_open = "",
+    .answer_close = "</s>",
+    .system = INST_SYSTEM_LAST,
+    .alternate = AFTER,
+    .other_role = ONE_SYSTEM,
 };
 
 /* In the order of recognition: a family stands before those that its text would also fit. */
 static const struct chat_template families[] = {
-    {"qwen3", chat_render_qwen3, NULL, {"<|im_start|>", "last_query_index", "+ content.lstrip('", "enable_thinking is false"}, {"assistant\\n<think>", "enable_thinking is true"}},
-    {"qwen3-instruct", chat_render_chatml, &qwen3_instruct, {"<|im_start|>", "messages[0].content + '<|im_end|>", "<tool_response>"}, {"think", "trim", "strip"}},
-    {"qwen2.5", chat_render_chatml, &qwen2_5, {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "<tool_response>"}, {0}},
-    {"qwen2", chat_render_chatml, &qwen2, {"<|im_start|>system", "You are a helpful assistant.<|im_end|>"}, {0}},
-    {"qwen1.5", chat_render_chatml, &qwen1, {"<|im_start|>system", "You are a helpful assistant<|im_end|>"}, {0}},
-    {"smollm2", chat_render_chatml, &smollm2, {"<|im_start|>system", "named SmolLM, trained by Hugging Face<|im_end|>"}, {0}},
-    {"chatml", chat_render_chatml, &chatml, {"<|im_start|>", "<|im_end|>"}, {"tool", "trim", "strip", "think", "You are", "<|im_sep|>"}},
-    {"llama3.1", chat_render_llama3, &llama3_1, {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date: December 2023", "Today Date: "}, {0}},
-    {"llama3", chat_render_llama3, &llama3, {"<|start_header_id|>", "<|eot_id|>", "trim"}, {"tool", "You are"}},
-    {"gemma3", chat_render_gemma, &gemma3, {"<start_of_turn>", "first_user_prefix"}, {0}},
-    {"gemma", chat_render_gemma, &gemma, {"<start_of_turn>", "System role not supported"}, {0}},
-    {"llama2", chat_render_inst, &llama2, {"[INST]", "<<SYS>>", "bos_token + '[INST] '", "content.strip()"}, {0}},
-    {"mistral-nemo", chat_render_inst, &mistral_nemo, {"[INST]", "\"[INST]\" + system_message"}, {0}},
-    {"mistral-v3", chat_render_inst, &mistral_v3, {"[INST]", "\"[INST] \" + system_message", "\"[/INST]\""}, {0}},
-    {"mistral-v1", chat_render_inst, &mistral_v1, {"' [INST] ' + system_message", "' [/INST]'"}, {0}},
-    {"mistral-v0.1", chat_render_inst, &mistral_v0_1, {"'[INST] ' + message", "' [/INST]'", "eos_token + ' '"}, {"<<SYS>>", "system_message", "trim"}},
-    {"mistral-v0.2", chat_render_inst, &mistral_v0_2, {"'[INST] ' + message", "' [/INST]'"}, {"<<SYS>>", "system_message", "trim"}},
-    {"zephyr", chat_render_zephyr, NULL, {"<|user|>", "<|system|>", "<|assistant|>", "eos_token"}, {"<|end|>", "trim", "strip", "tool"}},
+    {.name = "qwen3",
+     .render = chat_render_qwen3,
+     .holds = {"<|im_start|>", "last_query_index", "+ content.lstrip('", "enable_thinking is false"},
+     .lacks = {"assistant\\n<think>", "enable_thinking is true"}},
+    {.name = "qwen3-instruct",
+     .render = chat_render_chatml,
+     .style = &qwen3_instruct,
+     .holds = {"<|im_start|>", "messages[0].content + '<|im_end|>", "<tool_response>"},
+     .lacks = {"think", "trim", "strip"}},
+    {.name = "qwen2.5",
+     .render = chat_render_chatml,
+     .style = &qwen2_5,
+     .holds = {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "<tool_response>"}},
+    {.name = "qwen2",
+     .render = chat_render_chatml,
+     .style = &qwen2,
+     .holds = {"<|im_start|>system", "You are a helpful assistant.<|im_end|>"},
+     .lacks = {"tool", "think", "trim", "strip"}},
+    {.name = "qwen1.5",
+     .render = chat_render_chatml,
+     .style = &qwen1,
+     .holds = {"<|im_start|>system", "You are a helpful assistant<|im_end|>"},
+     .lacks = {"tool", "think", "trim", "strip"}},
+    {.name = "smollm2",
+     .render = chat_render_chatml,
+     .style = &smollm2,
+     .holds = {"<|im_start|>system", "named SmolLM, trained by Hugging Face<|im_end|>"},
+     .lacks = {"tool", "think", "trim", "strip"}},
+    {.name = "chatml",
+     .render = chat_render_chatml,
+     .style = &chatml,
+     .holds = {"<|im_start|>", "<|im_end|>"},
+     .lacks = {"tool", "trim", "strip", "think", "You are", "<|im_sep|>"}},
+    {.name = "llama3.1",
+     .render = chat_render_llama3,
+     .style = &llama3_1,
+     .holds = {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date: December 2023", "Today Date: "}},
+    {.name = "llama3",
+     .render = chat_render_llama3,
+     .style = &llama3,
+     .holds = {"<|start_header_id|>", "<|eot_id|>", "trim"},
+     .lacks = {"tool", "You are"}},
+    {.name = "gemma3", .render = chat_render_gemma, .style = &gemma3, .holds = {"<start_of_turn>", "first_user_prefix"}},
+    {.name = "gemma", .render = chat_render_gemma, .style = &gemma, .holds = {"<start_of_turn>", "System role not supported"}},
+    {.name = "llama2",
+     .render = chat_render_inst,
+     .style = &llama2,
+     .holds = {"[INST]", "<<SYS>>", "bos_token + '[INST] '", "content.strip()"}},
+    {.name = "mistral-nemo",
+     .render = chat_render_inst,
+     .style = &mistral_nemo,
+     .holds = {"[INST]", "\"[INST]\" + system_message"}},
+    {.name = "mistral-v3",
+     .render = chat_render_inst,
+     .style = &mistral_v3,
+     .holds = {"[INST]", "\"[INST] \" + system_message", "\"[/INST]\""}},
+    {.name = "mistral-v1",
+     .render = chat_render_inst,
+     .style = &mistral_v1,
+     .holds = {"' [INST] ' + system_message", "' [/INST]'"}},
+    {.name = "mistral-v0.1",
+     .render = chat_render_inst,
+     .style = &mistral_v0_1,
+     .holds = {"'[INST] ' + message", "' [/INST]'", "eos_token + ' '"},
+     .lacks = {"<<SYS>>", "system_message", "trim"}},
+    {.name = "mistral-v0.2",
+     .render = chat_render_inst,
+     .style = &mistral_v0_2,
+     .holds = {"'[INST] ' + message", "' [/INST]'"},
+     .lacks = {"<<SYS>>", "system_message", "trim"}},
+    {.name = "zephyr",
+     .render = chat_render_zephyr,
+     .holds = {"<|user|>", "<|system|>", "<|assistant|>", "eos_token"},
+     .lacks = {"<|end|>", "trim", "strip", "tool"}},
 };
-static const char names[] = "qwen3, qwen3-instruct, qwen2.5, qwen2, qwen1.5, smollm2, chatml, llama3.1, llama3, gemma3, gemma, llama2, mistral-nemo, mistral-v3, "
+static const char names[] = "qwen3, qwen3-instruct, qwen2.5, qwen2, qwen1.5, smollm2, chatml, llama3.1, llama3, gemma3, gemma, "
+                            "llama2, mistral-nemo, mistral-v3, "
                             "mistral-v1, mistral-v0.1, mistral-v0.2, zephyr";
 
 #define N_FAMILIES (sizeof families / sizeof families[0])
@@ -104,7 +200,8 @@ int chat_template_detect(const char *jinja, const struct chat_template **out, st
             return 0;
         }
     }
-    return error_set(err, HS_ERR_UNSUPPORTED, "the model's chat template is of no known family; choose one with --chat-template: %s", names);
+    return error_set(err, HS_ERR_UNSUPPORTED,
+                     "the model's chat template is of no known family; choose one with --chat-template: %s", names);
 }
 
 int chat_template_by_name(const char *name, const struct chat_template **out, struct error *err)
@@ -129,11 +226,12 @@ static const char *known_role(const char *role)
     return strcmp(role, "developer") == 0 ? "system" : NULL;
 }
 
-int chat_template_render(const struct chat_template *chat, const struct chat_message *messages, size_t n_messages, bool add_generation_prompt,
-                         struct chat_text *out, struct error *err)
+int chat_template_render(const struct chat_template *chat, const struct chat_message *messages, size_t n_messages,
+                         bool add_generation_prompt, struct chat_text *out, struct error *err)
 {
     struct chat_text text = {0};
-    struct chat_render render = {.style = chat->style, .n_messages = n_messages, .add_generation_prompt = add_generation_prompt, .out = &text, .err = err};
+    struct chat_render render = {
+        .style = chat->style, .n_messages = n_messages, .add_generation_prompt = add_generation_prompt, .out = &text, .err = err};
     int rc = 0;
     if (n_messages == 0)
         return error_set(err, HS_ERR_INVALID, "a conversation needs at least one message");
@@ -145,7 +243,9 @@ int chat_template_render(const struct chat_template *chat, const struct chat_mes
         known[i].content = messages[i].len ? messages[i].content : "";
         known[i].role = known_role(messages[i].role);
         if (!known[i].role)
-            rc = error_set(err, HS_ERR_INVALID, "message %zu: role \"%.40s\" is not known; roles are system, developer, user, assistant, tool", i, messages[i].role);
+            rc = error_set(err, HS_ERR_INVALID,
+                           "message %zu: role \"%.40s\" is not known; roles are system, developer, user, assistant, tool", i,
+                           messages[i].role);
     }
     render.messages = known;
     if (rc == 0)

@@ -52,7 +52,8 @@ const char *chat_template_names(void);
 int chat_template_render(const struct chat_template *chat, const struct chat_message *messages, size_t n_messages,
                          bool add_generation_prompt, struct chat_text *out, struct error *err);
 
-/* Tokenises a rendering: control tokens only from the template's own pieces. BOS as the template and the tokenizer agree (never doubled). */
+/* Tokenises a rendering: control tokens only from the template's own pieces. BOS as the template and the tokenizer agree (never
+ * doubled). 0, HS_ERR_NO_MEMORY, or HS_ERR_LIMIT. */
 int chat_text_tokenize(const struct chat_text *text, const struct tokenizer *tokenizer, struct token_list *out);
 
 #endif

@@ -108,7 +108,8 @@ int chat_text_tokenize(const struct chat_text *text, const struct tokenizer *tok
     /* With a begin token in front, so that nothing moves; taken back where the template wrote one itself. */
     int rc = tokenizer_encode_spans(tokenizer, strbuf_text(&text->text), spans, text->n_pieces, true, out);
     free(spans);
-    if (rc == 0 && tokenizer_adds_bos(tokenizer) && out->n - before >= 2 && out->ids[before] == bos && out->ids[before + 1] == bos) {
+    if (rc == 0 && tokenizer_adds_bos(tokenizer) && out->n - before >= 2 && out->ids[before] == bos &&
+        out->ids[before + 1] == bos) {
         memmove(out->ids + before, out->ids + before + 1, (out->n - before - 1) * sizeof *out->ids);
         out->n--;
     }

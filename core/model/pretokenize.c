@@ -25,11 +25,16 @@ static const struct {
     const char *name;
     const char *expressions[2];
 } families[] = {
-    {"smollm", {digit_expression, gpt2_expression}}, {"starcoder", {digit_expression, gpt2_expression}},
-    {"refact", {digit_expression, gpt2_expression}}, {"qwen2", {qwen2_expression}},
-    {"deepseek-r1-qwen", {qwen2_expression}},        {"llama-bpe", {llama3_expression}},
-    {"llama3", {llama3_expression}},                 {"llama-v3", {llama3_expression}},
-    {"gpt-2", {gpt2_expression}},                    {"default", {gpt2_expression}},
+    {"smollm", {digit_expression, gpt2_expression}},
+    {"starcoder", {digit_expression, gpt2_expression}},
+    {"refact", {digit_expression, gpt2_expression}},
+    {"qwen2", {qwen2_expression}},
+    {"deepseek-r1-qwen", {qwen2_expression}},
+    {"llama-bpe", {llama3_expression}},
+    {"llama3", {llama3_expression}},
+    {"llama-v3", {llama3_expression}},
+    {"gpt-2", {gpt2_expression}},
+    {"default", {gpt2_expression}},
 };
 
 /* Copies expression with \s and \S written out; inside a bracket only \s can be, and \S stays PCRE2's. */
@@ -81,8 +86,8 @@ int pretokenizer_add(struct pretokenizer *pre, const char *expression, size_t le
     if (!code) {
         PCRE2_UCHAR why[160] = "";
         pcre2_get_error_message(number, why, sizeof why);
-        rc = error_set(err, HS_ERR_UNSUPPORTED, "the pre-tokenizer's expression \"%.*s\" is not understood: %s", (int)(len < 200 ? len : 200),
-                       expression, (const char *)why);
+        rc = error_set(err, HS_ERR_UNSUPPORTED, "the pre-tokenizer's expression \"%.*s\" is not understood: %s",
+                       (int)(len < 200 ? len : 200), expression, (const char *)why);
         goto done;
     }
     /* Where the just-in-time compiler is missing, pcre2_match interprets. */
@@ -113,8 +118,8 @@ int pretokenizer_add_family(struct pretokenizer *pre, const char *name, size_t l
     }
     for (size_t i = 0; i < n; i++)
         strbuf_printf(&names, "%s%s", i ? ", " : "", families[i].name);
-    error_set(err, HS_ERR_UNSUPPORTED, "pre-tokenizer \"%.*s\" (tokenizer.ggml.pre) is not known; known are %s", (int)(len < 64 ? len : 64), name,
-              strbuf_text(&names));
+    error_set(err, HS_ERR_UNSUPPORTED, "pre-tokenizer \"%.*s\" (tokenizer.ggml.pre) is not known; known are %s",
+              (int)(len < 64 ? len : 64), name, strbuf_text(&names));
     strbuf_fini(&names);
     return HS_ERR_UNSUPPORTED;
 }
@@ -156,11 +161,13 @@ static bool enlarge_stack(struct pretokenize_scratch *scratch)
 }
 
 /* The next match at or after at: 1, 0 for none, or an error. */
-static int find_match(const struct pretokenize_step *step, const char *piece, size_t len, size_t at, struct pretokenize_scratch *scratch)
+static int find_match(const struct pretokenize_step *step, const char *piece, size_t len, size_t at,
+                      struct pretokenize_scratch *scratch)
 {
     int matched;
     do
-        matched = pcre2_match(step->code, (PCRE2_SPTR)piece, len, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, scratch->match, scratch->context);
+        matched = pcre2_match(step->code, (PCRE2_SPTR)piece, len, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, scratch->match,
+                              scratch->context);
     while (matched == PCRE2_ERROR_JIT_STACKLIMIT && enlarge_stack(scratch));
     if (matched >= 0)
         return 1;
@@ -186,7 +193,8 @@ static int add_end(struct pretokenize_scratch *scratch, size_t end)
 }
 
 /* Cuts text[start, end) by one step. Expressions see this piece alone: look-ahead ends with it. */
-static int cut_piece(const struct pretokenize_step *step, const char *text, size_t start, size_t end, struct pretokenize_scratch *scratch)
+static int cut_piece(const struct pretokenize_step *step, const char *text, size_t start, size_t end,
+                     struct pretokenize_scratch *scratch)
 {
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(scratch->match);
     size_t len = end - start;

@@ -54,7 +54,7 @@ void pretokenizer_fini(struct pretokenizer *pre);
 struct pretokenize_scratch {
     size_t *ends, *next_ends; /* ends of the pieces, ascending */
     size_t n_ends, cap_ends, n_next, cap_next;
-    void *match; /* pcre2_match_data */
+    void *match;   /* pcre2_match_data */
     void *context; /* pcre2_match_context, as the next only where an expression needs it */
     void *stack;   /* pcre2_jit_stack */
 };

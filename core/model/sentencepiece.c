@@ -128,20 +128,24 @@ static int add_character(struct encode_job *job, const char *character, size_t n
 
 int sentencepiece_encode(struct encode_job *job, const char *text, size_t len, bool first)
 {
+    const struct tokenizer *tokenizer = job->tokenizer;
     bool after_unknown = false;
+    unsigned char last = ' '; /* byte before the character at hand */
     int rc = 0;
-    if (wants_prefix(job->tokenizer, text, len, first))
+    if (wants_prefix(tokenizer, text, len, first))
         rc = add_character(job, " ", 1, &after_unknown);
     for (size_t at = 0; at < len && rc == 0;) {
         uint32_t code;
         bool broken;
         size_t n = utf8_read(text + at, len - at, &code, &broken);
         bool is_space = code == ' ' || code == SPACE_MARK_CODE;
-        if (is_space && job->tokenizer->cuts_at_spaces)
-            rc = bpe_join(&job->bpe, &job->tokenizer->pairs, job->out);
+        /* No token reaches over this place: what is gathered so far can be joined alone, in little memory. */
+        if (is_space && !tokenizer->joins_space[last])
+            rc = bpe_join(&job->bpe, &tokenizer->pairs, job->out);
         if (rc == 0)
             rc = is_space ? add_character(job, " ", 1, &after_unknown) : add_character(job, text + at, n, &after_unknown);
         at += n;
+        last = is_space ? ' ' : (unsigned char)text[at - 1];
     }
-    return rc < 0 ? rc : bpe_join(&job->bpe, &job->tokenizer->pairs, job->out);
+    return rc < 0 ? rc : bpe_join(&job->bpe, &tokenizer->pairs, job->out);
 }

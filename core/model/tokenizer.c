@@ -78,7 +78,8 @@ static int encode_ordinary(struct encode_job *job, const char *text, size_t len,
 /* Valid UTF-8 text, in which control tokens count inside the ranges. */
 static int encode_valid(struct encode_job *job, const char *text, size_t len, const struct special_range *control, size_t n_control)
 {
-    struct special_search search = {.set = &job->tokenizer->special, .text = text, .len = len, .control = control, .n_control = n_control};
+    struct special_search search = {
+        .set = &job->tokenizer->special, .text = text, .len = len, .control = control, .n_control = n_control};
     struct special_match match;
     size_t from = 0;
     int rc = 0;
@@ -92,8 +93,8 @@ static int encode_valid(struct encode_job *job, const char *text, size_t len, co
 }
 
 /* Copies the spans one behind the other with broken UTF-8 replaced, and notes where control tokens count. */
-static int gather_spans(const char *text, const struct tokenizer_span *spans, size_t n, struct strbuf *whole, struct special_range *control,
-                        size_t *n_control)
+static int gather_spans(const char *text, const struct tokenizer_span *spans, size_t n, struct strbuf *whole,
+                        struct special_range *control, size_t *n_control)
 {
     *n_control = 0;
     for (size_t i = 0; i < n; i++) {
@@ -109,8 +110,8 @@ static int gather_spans(const char *text, const struct tokenizer_span *spans, si
     return whole->failed ? HS_ERR_NO_MEMORY : 0;
 }
 
-int tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, const struct tokenizer_span *spans, size_t n, bool add_bos,
-                           struct token_list *out)
+int tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, const struct tokenizer_span *spans, size_t n,
+                           bool add_bos, struct token_list *out)
 {
     struct encode_job job = {.tokenizer = tokenizer, .out = out};
     struct strbuf whole = {0};

@@ -51,8 +51,8 @@ struct tokenizer_span {
  * The same for the concatenation of text's n spans: tokens may reach across the borders of spans, as if the text had been in
  * one piece; a control token counts only where it lies wholly in spans with parse_special.
  */
-int tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, const struct tokenizer_span *spans, size_t n, bool add_bos,
-                           struct token_list *out);
+int tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, const struct tokenizer_span *spans, size_t n,
+                           bool add_bos, struct token_list *out);
 
 /*
  * The bytes of one token, not NUL-terminated, valid as long as the tokenizer; "" and *len 0 for ids out of range and, unless

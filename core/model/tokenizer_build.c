@@ -36,9 +36,10 @@ static bool is_one_of(const char *const *names, size_t n, const char *text, size
     return false;
 }
 
-static const char *const answer_ends[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|endoftext|>", "<|end_of_text|>",
-                                          "<end_of_turn>", "<|end_of_turn|>", "<|end|>"};
-static const char *const turn_starts[] = {"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>", "<|begin_of_text|>"};
+static const char *const answer_ends[] = {"<|im_end|>",      "<|eot_id|>",    "<|eom_id|>",      "<|endoftext|>",
+                                          "<|end_of_text|>", "<end_of_turn>", "<|end_of_turn|>", "<|end|>"};
+static const char *const turn_starts[] = {"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>",
+                                          "<|begin_of_text|>"};
 
 bool tokenizer_is_turn_mark(const char *text, size_t len)
 {
@@ -128,8 +129,11 @@ int tokenizer_index(struct tokenizer *tokenizer)
         return rc;
     special_tokens_sort(&tokenizer->special);
     for (uint32_t id = 0; id < vocab->n && tokenizer->kind == TOKENIZER_SENTENCEPIECE; id++) {
+        const unsigned char *bytes = (const unsigned char *)tokenizer_vocab_bytes(vocab, id);
         if (vocab->entries[id].kind == VOCAB_BYTE)
-            tokenizer->byte_ids[*(const unsigned char *)tokenizer_vocab_bytes(vocab, id)] = id;
+            tokenizer->byte_ids[bytes[0]] = id;
+        for (uint32_t i = 1; i < vocab->entries[id].len; i++)
+            tokenizer->joins_space[bytes[i - 1]] |= bytes[i] == ' ';
     }
     for (unsigned byte = 0; byte < 256 && tokenizer->kind == TOKENIZER_BYTE_LEVEL; byte++) {
         char c = (char)byte;
@@ -165,9 +169,11 @@ void tokenizer_compute_digest(struct tokenizer *tokenizer)
     crypto_generichash_init(&state, NULL, 0, sizeof tokenizer->digest);
     hash_u64(&state, tokenizer->kind);
     hash_u64(&state, tokenizer->prefix);
-    hash_u64(&state, tokenizer->composes | tokenizer->ignore_merges << 1 | tokenizer->fuses_unknown << 2 | tokenizer->adds_bos << 3 | tokenizer->cuts_at_spaces << 4);
+    hash_u64(&state,
+             tokenizer->composes | tokenizer->ignore_merges << 1 | tokenizer->fuses_unknown << 2 | tokenizer->adds_bos << 3);
     hash_u64(&state, (uint64_t)tokenizer->bos << 32 | tokenizer->eos);
     hash_u64(&state, tokenizer->unknown);
+    crypto_generichash_update(&state, (const unsigned char *)tokenizer->joins_space, sizeof tokenizer->joins_space);
     for (uint32_t id = 0; id < vocab->n; id++) {
         hash_u64(&state, (uint64_t)vocab->entries[id].kind << 32 | vocab->entries[id].len);
         crypto_generichash_update(&state, (const unsigned char *)tokenizer_vocab_bytes(vocab, id), vocab->entries[id].len);

@@ -26,7 +26,8 @@ static bool is_control(const struct gguf_vocab *vocab, uint32_t id, struct gguf_
 }
 
 /* Adds one token, in the bytes that it shows. */
-static int add_token(struct tokenizer *tokenizer, const struct gguf_vocab *vocab, uint32_t id, struct gguf_string token, struct strbuf *bytes)
+static int add_token(struct tokenizer *tokenizer, const struct gguf_vocab *vocab, uint32_t id, struct gguf_string token,
+                     struct strbuf *bytes)
 {
     enum vocab_kind kind = VOCAB_NORMAL;
     strbuf_clear(bytes);
@@ -84,7 +85,8 @@ static uint32_t find_written(const struct tokenizer *tokenizer, const char *text
 }
 
 /* A merge is "left right"; one whose tokens are not all in the vocabulary can never apply. */
-static int add_merge(struct tokenizer *tokenizer, struct gguf_string merge, uint32_t rank, struct strbuf *left, struct strbuf *right)
+static int add_merge(struct tokenizer *tokenizer, struct gguf_string merge, uint32_t rank, struct strbuf *left,
+                     struct strbuf *right)
 {
     const char *space = merge.len ? memchr(merge.text + 1, ' ', merge.len - 1) : NULL;
     if (!space)
@@ -114,7 +116,8 @@ static int load_byte_level(struct tokenizer *tokenizer, const struct gguf *gguf,
         return rc;
     tokenizer->composes = gguf_string_equals(pre, "qwen2") || gguf_string_equals(pre, "deepseek-r1-qwen");
     /* Llama 3 takes a piece that is a token as it is (its tokenizer.json: "ignore_merges"), and begins texts with BOS. */
-    tokenizer->ignore_merges = gguf_string_equals(pre, "llama-bpe") || gguf_string_equals(pre, "llama3") || gguf_string_equals(pre, "llama-v3");
+    tokenizer->ignore_merges =
+        gguf_string_equals(pre, "llama-bpe") || gguf_string_equals(pre, "llama3") || gguf_string_equals(pre, "llama-v3");
     tokenizer->adds_bos = tokenizer->ignore_merges;
 
     if (merges->count > UINT32_MAX || bpe_table_reserve(&tokenizer->pairs, (size_t)merges->count) < 0)
@@ -123,7 +126,8 @@ static int load_byte_level(struct tokenizer *tokenizer, const struct gguf *gguf,
     for (uint32_t rank = 0; rc == 0 && gguf_cursor_next(&cursor, &merge); rank++)
         rc = add_merge(tokenizer, merge, rank, &left, &right);
     if (rc < 0)
-        error_set(err, rc, "tokenizer.ggml.merges: %s", rc == HS_ERR_PARSE ? "a merge is not two tokens with a space between" : "out of memory");
+        error_set(err, rc, "tokenizer.ggml.merges: %s",
+                  rc == HS_ERR_PARSE ? "a merge is not two tokens with a space between" : "out of memory");
     strbuf_fini(&left);
     strbuf_fini(&right);
     return rc;
@@ -138,7 +142,8 @@ static int load_sentencepiece(struct tokenizer *tokenizer, const struct gguf *gg
     if (rc < 0)
         return rc;
     if (scores->count != n)
-        return error_set(err, HS_ERR_PARSE, "tokenizer.ggml.scores has %llu members for %u tokens", (unsigned long long)scores->count, n);
+        return error_set(err, HS_ERR_PARSE, "tokenizer.ggml.scores has %llu members for %u tokens",
+                         (unsigned long long)scores->count, n);
     float *copy = reallocarray(NULL, n, sizeof *copy);
     if (!copy)
         return error_set(err, HS_ERR_NO_MEMORY, "out of memory for the tokenizer's scores");
@@ -171,8 +176,8 @@ static int read_vocab(const struct gguf *gguf, struct gguf_vocab *vocab, struct 
         return 0;
     rc = gguf_get_array(gguf, "tokenizer.ggml.token_type", GGUF_I64, &vocab->types, err);
     if (rc == 0 && vocab->types->count != vocab->tokens->count)
-        rc = error_set(err, HS_ERR_PARSE, "tokenizer.ggml.token_type has %llu members for %llu tokens", (unsigned long long)vocab->types->count,
-                       (unsigned long long)vocab->tokens->count);
+        rc = error_set(err, HS_ERR_PARSE, "tokenizer.ggml.token_type has %llu members for %llu tokens",
+                       (unsigned long long)vocab->types->count, (unsigned long long)vocab->tokens->count);
     return rc;
 }
 
@@ -209,8 +214,9 @@ int tokenizer_from_gguf(const struct gguf *gguf, struct tokenizer **out, struct 
     } else if (gguf_string_equals(model, "llama")) {
         tokenizer->kind = TOKENIZER_SENTENCEPIECE;
     } else {
-        rc = error_set(err, HS_ERR_UNSUPPORTED, "%s: tokenizer \"%.*s\" (tokenizer.ggml.model) is not supported; gpt2 and llama are", gguf_path(gguf),
-                       (int)(model.len < 64 ? model.len : 64), model.text);
+        rc =
+            error_set(err, HS_ERR_UNSUPPORTED, "%s: tokenizer \"%.*s\" (tokenizer.ggml.model) is not supported; gpt2 and llama are",
+                      gguf_path(gguf), (int)(model.len < 64 ? model.len : 64), model.text);
         goto fail;
     }
     rc = add_tokens(tokenizer, &vocab);

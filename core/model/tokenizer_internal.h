@@ -1,7 +1,8 @@
 /*
  * The tokenizer as its loaders fill it (tokenizer_gguf.c, tokenizer_json.c) and encoding uses it (tokenizer.c).
  *
- * A loader creates an empty one, fills vocabulary and special tokens, calls tokenizer_index, adds pairs and settings, and calls tokenizer_compute_digest.
+ * A loader creates an empty one, fills vocabulary and special tokens, calls tokenizer_index, adds pairs and settings, and calls
+ * tokenizer_compute_digest.
  */
 #ifndef HEARSAY_MODEL_TOKENIZER_INTERNAL_H
 #define HEARSAY_MODEL_TOKENIZER_INTERNAL_H
@@ -32,14 +33,14 @@ struct tokenizer {
     struct bpe_table pairs;
     struct pretokenizer pre;
     uint32_t byte_ids[256]; /* token of a byte, or VOCAB_NO_ID */
+    bool joins_space[256];  /* SentencePiece: some token has this byte and a space behind it */
     enum tokenizer_prefix prefix;
     bool composes;       /* NFC first */
-    bool cuts_at_spaces; /* SentencePiece: no token reaches over the front of a space */
     bool ignore_merges;  /* a piece that is a token is taken as it is */
     bool fuses_unknown;  /* neighbouring unknown characters give one unknown token */
     bool adds_bos;
-    uint32_t bos, eos;   /* VOCAB_NO_ID: none */
-    uint32_t unknown;    /* for symbols without a token; VOCAB_NO_ID: they are dropped */
+    uint32_t bos, eos; /* VOCAB_NO_ID: none */
+    uint32_t unknown;  /* for symbols without a token; VOCAB_NO_ID: they are dropped */
     uint32_t stop_ids[32];
     size_t n_stop_ids;
     uint8_t digest[32];
@@ -47,7 +48,8 @@ struct tokenizer {
 
 struct tokenizer *tokenizer_create(void); /* NULL without memory */
 
-/* Adds a token found in text as a whole; the vocabulary must be complete. Control tokens that are known to end answers become stops. */
+/* Adds a token found in text as a whole; the vocabulary must be complete. Control tokens that are known to end answers become
+ * stops. */
 int tokenizer_add_special(struct tokenizer *tokenizer, uint32_t id, const char *text, size_t len, unsigned flags);
 /* An id that ends an answer; VOCAB_NO_ID, unknown and repeated ones are ignored. */
 void tokenizer_add_stop(struct tokenizer *tokenizer, uint32_t id);
@@ -58,7 +60,8 @@ int tokenizer_index(struct tokenizer *tokenizer);
 /* The last step. */
 void tokenizer_compute_digest(struct tokenizer *tokenizer);
 
-/* Turns a byte-level token's text ("Ġthe") into its bytes (" the"): appends to out; false, with out unchanged, if a character stands for no byte. */
+/* Turns a byte-level token's text ("Ġthe") into its bytes (" the"): appends to out; false, with out unchanged, if a character
+ * stands for no byte. */
 bool byte_level_decode(const char *text, size_t len, struct strbuf *out);
 /* The value of SentencePiece's "<0x0A>", or -1. */
 int byte_token_value(const char *text, size_t len);

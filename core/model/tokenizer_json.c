@@ -60,7 +60,8 @@ static int add_ordinary(struct tokenizer *tokenizer, const json_t *model, struct
             write_shown(tokenizer, text, len, &shown);
         if (!read_id(value, &id))
             rc = error_set(err, HS_ERR_PARSE, "tokenizer.json: the id of \"%.40s\" is no token id", text);
-        else if (shown.failed || tokenizer_vocab_add(&tokenizer->vocab, id, strbuf_text(&shown), shown.len, byte >= 0 ? VOCAB_BYTE : VOCAB_NORMAL) < 0)
+        else if (shown.failed || tokenizer_vocab_add(&tokenizer->vocab, id, strbuf_text(&shown), shown.len,
+                                                     byte >= 0 ? VOCAB_BYTE : VOCAB_NORMAL) < 0)
             rc = error_set(err, HS_ERR_NO_MEMORY, "out of memory for the vocabulary");
         if (rc < 0)
             break;
@@ -109,7 +110,8 @@ static int add_added(struct tokenizer *tokenizer, const json_t *added, struct er
             if (shown.failed)
                 rc = HS_ERR_NO_MEMORY;
             else if (pass == 0)
-                rc = tokenizer_vocab_add(&tokenizer->vocab, id, shown.data, shown.len, flags & SPECIAL_CONTROL ? VOCAB_CONTROL : VOCAB_ADDED);
+                rc = tokenizer_vocab_add(&tokenizer->vocab, id, shown.data, shown.len,
+                                         flags & SPECIAL_CONTROL ? VOCAB_CONTROL : VOCAB_ADDED);
             else
                 rc = tokenizer_add_special(tokenizer, id, text, json_string_length(content), flags);
             if (rc < 0) {
@@ -163,7 +165,8 @@ static int add_merges(struct tokenizer *tokenizer, const json_t *model, struct e
         strbuf_clear(&both);
         strbuf_add(&both, left, left_len);
         strbuf_add(&both, right, right_len);
-        if (both.failed || !read_id(json_object_getn(vocab, left, left_len), &a) || !read_id(json_object_getn(vocab, right, right_len), &b) ||
+        if (both.failed || !read_id(json_object_getn(vocab, left, left_len), &a) ||
+            !read_id(json_object_getn(vocab, right, right_len), &b) ||
             !read_id(json_object_getn(vocab, strbuf_text(&both), both.len), &joined)) {
             rc = error_set(err, HS_ERR_PARSE, "tokenizer.json: merge number %zu names a token that is not in the vocabulary", i);
             break;
@@ -184,9 +187,10 @@ static int load_model(struct tokenizer *tokenizer, const json_t *root, struct er
     const json_t *model = json_object_get(root, "model");
     const json_t *type = json_object_get(model, "type");
     uint32_t id;
-    if ((type && strcmp(json_string_value(type) ? json_string_value(type) : "", "BPE") != 0) || !json_is_array(json_object_get(model, "merges")) ||
-        !json_is_object(json_object_get(model, "vocab")))
-        return error_set(err, HS_ERR_UNSUPPORTED, "tokenizer.json: the model is of type %.40s; BPE with vocab and merges is supported",
+    if ((type && strcmp(json_string_value(type) ? json_string_value(type) : "", "BPE") != 0) ||
+        !json_is_array(json_object_get(model, "merges")) || !json_is_object(json_object_get(model, "vocab")))
+        return error_set(err, HS_ERR_UNSUPPORTED,
+                         "tokenizer.json: the model is of type %.40s; BPE with vocab and merges is supported",
                          json_string_value(type) ? json_string_value(type) : "(none)");
     for (size_t i = 0; i < 2; i++) {
         if (json_string_length(json_object_get(model, affixes[i])))
@@ -273,9 +277,12 @@ int tokenizer_from_folder(const char *folder, struct tokenizer **out, struct err
 {
     json_t *root = NULL;
     struct tokenizer *tokenizer = tokenizer_create();
-    int rc = tokenizer ? read_json(folder, "tokenizer.json", &root, err) : error_set(err, HS_ERR_NO_MEMORY, "out of memory for the tokenizer");
+    int rc = tokenizer ? read_json(folder, "tokenizer.json", &root, err)
+                       : error_set(err, HS_ERR_NO_MEMORY, "out of memory for the tokenizer");
     if (rc == 0 && !root)
-        rc = error_set(err, HS_ERR_NOT_FOUND, "%s: no tokenizer.json that can be read; the folder needs one (tokenizer.model alone is not enough)", folder);
+        rc =
+            error_set(err, HS_ERR_NOT_FOUND,
+                      "%s: no tokenizer.json that can be read; the folder needs one (tokenizer.model alone is not enough)", folder);
     if (rc == 0)
         rc = load_model(tokenizer, root, err);
     if (rc == 0)

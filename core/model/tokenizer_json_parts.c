@@ -128,7 +128,8 @@ static int add_metaspace(struct tokenizer *tokenizer, const json_t *metaspace, s
         tokenizer->prefix = PREFIX_NEVER;
     else
         tokenizer->prefix = strcmp(scheme, "first") == 0 ? PREFIX_FIRST : PREFIX_EVERY_UNLESS_THERE;
-    tokenizer->cuts_at_spaces = !json_is_false(split);
+    if (!json_is_false(split)) /* cut in front of every space */
+        memset(tokenizer->joins_space, 0, sizeof tokenizer->joins_space);
     return 0;
 }
 

@@ -152,7 +152,8 @@ static size_t decompose(const char *text, size_t len, utf8proc_int32_t *codes)
         bool broken;
         int last_boundary = 0;
         at += utf8_read(text + at, len - at, &code, &broken);
-        n += (size_t)utf8proc_decompose_char((utf8proc_int32_t)code, codes + n, 4, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_boundary);
+        n += (size_t)utf8proc_decompose_char((utf8proc_int32_t)code, codes + n, 4, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
+                                             &last_boundary);
     }
     return n;
 }
@@ -181,7 +182,8 @@ int unicode_compose(const char *text, size_t len, struct strbuf *out)
 bool unicode_is_space(uint32_t code)
 {
     return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
-           (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+           (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
+           code == 0x3000;
 }
 
 bool unicode_is_word(uint32_t code)

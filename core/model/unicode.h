@@ -41,7 +41,7 @@ bool unicode_is_space(uint32_t code);
 bool unicode_is_word(uint32_t code);
 
 /* White_Space for the inside of a PCRE2 bracket: PCRE2's own \s also takes U+180E, which left the property in Unicode 6.3. */
-#define UNICODE_SPACE_REGEX_RANGES \
+#define UNICODE_SPACE_REGEX_RANGES                                                                                                 \
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 #endif

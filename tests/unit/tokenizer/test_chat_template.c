@@ -24,7 +24,8 @@ static size_t read_conversation(const json_t *conversation, struct chat_message 
     json_array_foreach(conversation, i, message)
     {
         const json_t *content = json_object_get(message, "content");
-        out[i] = (struct chat_message){json_string_value(json_object_get(message, "role")), json_string_value(content), json_string_length(content)};
+        out[i] = (struct chat_message){json_string_value(json_object_get(message, "role")), json_string_value(content),
+                                       json_string_length(content)};
     }
     return json_array_size(conversation);
 }

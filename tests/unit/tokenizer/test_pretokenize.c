@@ -121,11 +121,8 @@ static void test_long_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_deep_expressions),
-        cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_families),         cmocka_unit_test(test_cuts),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_deep_expressions), cmocka_unit_test(test_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

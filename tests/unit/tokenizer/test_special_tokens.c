@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
-#include "core/model/special_tokens.h"
 #include "core/base/strbuf.h"
+#include "core/model/special_tokens.h"
 
 static struct special_tokens set;
 
@@ -48,7 +48,8 @@ static void check(const char *text, const struct special_range *control, size_t 
     struct strbuf out = {0};
     size_t from = 0;
     while (special_search_next(&search, &match)) {
-        strbuf_printf(&out, "%.*s|%u(%.*s)|", (int)(match.start - from), text + from, match.token->id, (int)match.len, text + match.start);
+        strbuf_printf(&out, "%.*s|%u(%.*s)|", (int)(match.start - from), text + from, match.token->id, (int)match.len,
+                      text + match.start);
         from = match.start + match.len;
     }
     strbuf_puts(&out, text + from);
@@ -82,7 +83,9 @@ static void test_flags(void **state)
 {
     (void)state;
     check("a \xC2\xA0<left> b", NULL, 0, "a|5( \xC2\xA0<left>)| b");
-    check("a <right> \n\xE3\x80\x80" "b", NULL, 0, "a |6(<right> \n\xE3\x80\x80)|b");
+    check("a <right> \n\xE3\x80\x80"
+          "b",
+          NULL, 0, "a |6(<right> \n\xE3\x80\x80)|b");
     check("<right> <left>", NULL, 0, "|6(<right> )||5(<left>)|");
     check("word words sword word", NULL, 0, "|7(word)| words sword |7(word)|");
     check("\xC3\xA9word word\xC3\xA9 -word-", NULL, 0, "\xC3\xA9word word\xC3\xA9 -|7(word)|-");

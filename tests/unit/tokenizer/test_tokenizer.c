@@ -15,8 +15,8 @@
 #include "tests/unit/tokenizer/tiny_gguf.h"
 
 enum { H, E, L, O, SPACE, LL, HE, HELL, SPACE_H, END, START, END_OF_TEXT, TOOL, N_BYTE_LEVEL };
-static const char *const byte_level_tokens[N_BYTE_LEVEL] = {"h", "e", "l", "o", "\xC4\xA0", "ll", "he", "hell", "\xC4\xA0h", "<|im_end|>", "<|im_start|>",
-                                                            "<|endoftext|>", "<tool>"};
+static const char *const byte_level_tokens[N_BYTE_LEVEL] = {
+    "h", "e", "l", "o", "\xC4\xA0", "ll", "he", "hell", "\xC4\xA0h", "<|im_end|>", "<|im_start|>", "<|endoftext|>", "<tool>"};
 /* <|im_end|> is wrongly a user's token here, as some files have it: it must be a control token all the same. */
 static const int32_t byte_level_types[N_BYTE_LEVEL] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 4, 3, 3, 4};
 static const char *const byte_level_merges[] = {"l l", "h e", "he ll", "\xC4\xA0 h", "x y"};
@@ -61,13 +61,14 @@ static void check_ids(const struct token_list *list, const uint32_t *ids, size_t
         assert_memory_equal(list->ids, ids, n * sizeof *ids);
 }
 
-#define CHECK_IDS(list, ...) check_ids(list, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
-#define CHECK_ENCODE(tokenizer, text, flags, ...)                                                       \
-    do {                                                                                                \
-        struct token_list list = {0};                                                                   \
-        assert_int_equal(tokenizer_encode(tokenizer, text, sizeof(text) - 1, flags, &list), 0);         \
-        CHECK_IDS(&list, __VA_ARGS__);                                                                  \
-        token_list_fini(&list);                                                                         \
+#define CHECK_IDS(list, ...)                                                                                                       \
+    check_ids(list, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
+#define CHECK_ENCODE(tokenizer, text, flags, ...)                                                                                  \
+    do {                                                                                                                           \
+        struct token_list list = {0};                                                                                              \
+        assert_int_equal(tokenizer_encode(tokenizer, text, sizeof(text) - 1, flags, &list), 0);                                    \
+        CHECK_IDS(&list, __VA_ARGS__);                                                                                             \
+        token_list_fini(&list);                                                                                                    \
     } while (0)
 
 static void test_byte_level(void **state)
@@ -99,7 +100,8 @@ static void test_look_ups(void **state)
     assert_int_equal(tokenizer_find_special(tokenizer, "<tool>"), TOOL);
     assert_int_equal(tokenizer_find_special(tokenizer, "hell"), UINT32_MAX);
     assert_true(tokenizer_is_special(tokenizer, END) && tokenizer_is_special(tokenizer, START));
-    assert_false(tokenizer_is_special(tokenizer, TOOL) || tokenizer_is_special(tokenizer, H) || tokenizer_is_special(tokenizer, 99));
+    assert_false(tokenizer_is_special(tokenizer, TOOL) || tokenizer_is_special(tokenizer, H) ||
+                 tokenizer_is_special(tokenizer, 99));
     const uint32_t *stops = tokenizer_stop_ids(tokenizer, &n);
     assert_int_equal(n, 2);
     assert_true((stops[0] == END && stops[1] == END_OF_TEXT) || (stops[1] == END && stops[0] == END_OF_TEXT));
@@ -169,8 +171,21 @@ enum { UNK, BOS, EOS, BYTE_C3, BYTE_A9, S_SPACE, A, B, SPACE_A, AB, SPACE_AB, BA
 
 static struct tokenizer *load_sentencepiece(bool add_space_prefix)
 {
-    static const char *const tokens[N_SENTENCEPIECE] = {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "\xE2\x96\x81", "a", "b", "\xE2\x96\x81" "a", "ab",
-                                                        "\xE2\x96\x81" "ab", "ba", "<table>"};
+    static const char *const tokens[N_SENTENCEPIECE] = {"<unk>",
+                                                        "<s>",
+                                                        "</s>",
+                                                        "<0xC3>",
+                                                        "<0xA9>",
+                                                        "\xE2\x96\x81",
+                                                        "a",
+                                                        "b",
+                                                        "\xE2\x96\x81"
+                                                        "a",
+                                                        "ab",
+                                                        "\xE2\x96\x81"
+                                                        "ab",
+                                                        "ba",
+                                                        "<table>"};
     static const int32_t types[N_SENTENCEPIECE] = {2, 3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 4};
     /* "▁a" and "ab" share a score: the leftmost joins first. */
     static const float scores[N_SENTENCEPIECE] = {0, 0, 0, 0, 0, -9, -8, -7, -1, -1, -3, -2, 0};
@@ -193,8 +208,11 @@ static void test_sentencepiece(void **state)
     size_t n;
     assert_true(tokenizer_adds_bos(tokenizer));
     CHECK_ENCODE(tokenizer, "ab ab", TOKENIZE_ADD_BOS, BOS, AB, SPACE_AB);
-    CHECK_ENCODE(tokenizer, "bab", 0, B, AB);        /* ab scores above ba */
-    CHECK_ENCODE(tokenizer, "ab\xE2\x96\x81" "a", 0, AB, SPACE_A); /* the mark itself is a space */
+    CHECK_ENCODE(tokenizer, "bab", 0, B, AB); /* ab scores above ba */
+    CHECK_ENCODE(tokenizer,
+                 "ab\xE2\x96\x81"
+                 "a",
+                 0, AB, SPACE_A); /* the mark itself is a space */
     CHECK_ENCODE(tokenizer, "a\xC3\xA9", 0, A, BYTE_C3, BYTE_A9);
     CHECK_ENCODE(tokenizer, "zz", 0, UNK, UNK);
     CHECK_ENCODE(tokenizer, "a<table></s>", 0, A, TABLE, UNK, UNK, UNK, UNK);
@@ -219,7 +237,8 @@ static void test_digest(void **state)
     (void)state;
     uint8_t digests[5][32];
     struct tiny_gguf t = {0};
-    struct tokenizer *tokenizers[5] = {load_byte_level(false), load_byte_level(false), load_byte_level(true), load_sentencepiece(false)};
+    struct tokenizer *tokenizers[5] = {load_byte_level(false), load_byte_level(false), load_byte_level(true),
+                                       load_sentencepiece(false)};
     write_byte_level(&t, "smollm");
     tokenizers[4] = load(&t);
     for (int i = 0; i < 5; i++) {
@@ -315,7 +334,8 @@ static void check_round_trip(const struct tokenizer *tokenizer, const char *text
 static void test_round_trip(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"tests/vectors/tokenizer_tiny_llama3", "tests/vectors/tokenizer_tiny_llama2", "tests/vectors/tokenizer_tiny_gemma"};
+    static const char *const folders[] = {"tests/vectors/tokenizer_tiny_llama3", "tests/vectors/tokenizer_tiny_llama2",
+                                          "tests/vectors/tokenizer_tiny_gemma"};
     const uint64_t seed = 11;
     for (size_t f = 0; f < 3; f++) {
         struct tokenizer *tokenizer;
@@ -368,11 +388,11 @@ static void test_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_byte_level),   cmocka_unit_test(test_look_ups),
-        cmocka_unit_test(test_spans),        cmocka_unit_test(test_chat_never_doubles_bos_nor_obeys_users),
+        cmocka_unit_test(test_byte_level),    cmocka_unit_test(test_look_ups),
+        cmocka_unit_test(test_spans),         cmocka_unit_test(test_chat_never_doubles_bos_nor_obeys_users),
         cmocka_unit_test(test_sentencepiece), cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_broken_files), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_long_runs),    cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_broken_files),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_long_runs),     cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

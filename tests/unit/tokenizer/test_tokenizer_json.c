@@ -1,4 +1,5 @@
-/* Hugging Face folders: what the files beside tokenizer.json settle, and refusals that name the part. Ids: test_tokenizer_vectors.c. */
+/* Hugging Face folders: what the files beside tokenizer.json settle, and refusals that name the part. Ids:
+ * test_tokenizer_vectors.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -53,12 +54,13 @@ static int remove_folder(void **state)
 }
 
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
-#define ADDED                                                                                                                        \
-    "\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true},{\"id\":4,\"content\":\"</s>\",\"special\":true},"            \
+#define ADDED                                                                                                                      \
+    "\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true},{\"id\":4,\"content\":\"</s>\",\"special\":true},"          \
     "{\"id\":5,\"content\":\"<|im_end|>\",\"special\":false},{\"id\":7,\"content\":\"<t>\",\"special\":false}]"
 #define BYTE_LEVEL "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
-#define TEMPLATE \
-    "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}}]}]}"
+#define TEMPLATE                                                                                                                   \
+    "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{"   \
+    "\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}}]}]}"
 
 static struct tokenizer *load(void)
 {
@@ -100,7 +102,8 @@ static void test_files_beside_it(void **state)
     (void)state;
     size_t n;
     write_file("tokenizer.json", "{" MODEL "," ADDED "," BYTE_LEVEL "," TEMPLATE "}");
-    write_file("tokenizer_config.json", "{\"add_bos_token\":false,\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"},\"tokenizer_class\":\"LlamaTokenizer\"}");
+    write_file("tokenizer_config.json", "{\"add_bos_token\":false,\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</"
+                                        "s>\"},\"tokenizer_class\":\"LlamaTokenizer\"}");
     write_file("generation_config.json", "{\"eos_token_id\":[4,7,999]}");
     struct tokenizer *tokenizer = load();
     assert_false(tokenizer_adds_bos(tokenizer));
@@ -143,16 +146,22 @@ static void test_refusals(void **state)
     check_refused("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"aa\"]}}", HS_ERR_PARSE, "merge number 0");
     check_refused("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", HS_ERR_PARSE, "not in the vocabulary");
     check_refused("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[7]}}", HS_ERR_PARSE, "merge number 0");
-    check_refused("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", HS_ERR_UNSUPPORTED, "end_of_word_suffix");
+    check_refused("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", HS_ERR_UNSUPPORTED,
+                  "end_of_word_suffix");
     check_refused("{" MODEL ",\"added_tokens\":[{\"id\":1}]}", HS_ERR_PARSE, "added token number 0");
-    check_refused("{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}}", HS_ERR_UNSUPPORTED, "Lowercase");
+    check_refused("{" MODEL
+                  ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}}",
+                  HS_ERR_UNSUPPORTED, "Lowercase");
     check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", HS_ERR_UNSUPPORTED, "Whitespace");
-    check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}}", HS_ERR_UNSUPPORTED, "add_prefix_space");
-    check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":"
-                            "\"Isolated\"},{\"type\":\"ByteLevel\"}]}}",
+    check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}}", HS_ERR_UNSUPPORTED,
+                  "add_prefix_space");
+    check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+                            "\"Regex\":\"(\"},\"behavior\":"
+                  "\"Isolated\"},{\"type\":\"ByteLevel\"}]}}",
                   HS_ERR_UNSUPPORTED, "\"(\"");
-    check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":"
-                            "\"Removed\"},{\"type\":\"ByteLevel\"}]}}",
+    check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+                            "\"String\":\"a\"},\"behavior\":"
+                  "\"Removed\"},{\"type\":\"ByteLevel\"}]}}",
                   HS_ERR_UNSUPPORTED, "Removed");
 }
 

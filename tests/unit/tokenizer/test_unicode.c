@@ -1,4 +1,5 @@
-/* Repair against the tables of the Unicode Standard 15.0, section 3.9; composition against Python 3.11's unicodedata.normalize("NFC", ...). */
+/* Repair against the tables of the Unicode Standard 15.0, section 3.9; composition against Python 3.11's
+ * unicodedata.normalize("NFC", ...). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -18,10 +19,10 @@ static void test_repair_replaces_maximal_subparts(void **state)
         const char *broken, *repaired;
     } cases[] = {
         {"plain \xC3\xA9 \xF0\x9F\x98\x80", "plain \xC3\xA9 \xF0\x9F\x98\x80"},
-        {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", R R R R R R R R "\x41"},       /* table 3-8: not shortest */
-        {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", R R R R R R R R "\x41"},       /* table 3-9: surrogates */
-        {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", R R R R R "\x41" R R "\x42"},  /* table 3-10: other */
-        {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", R R R R "\x41"},               /* table 3-11: truncated */
+        {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", R R R R R R R R "\x41"},      /* table 3-8: not shortest */
+        {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", R R R R R R R R "\x41"},      /* table 3-9: surrogates */
+        {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", R R R R R "\x41" R R "\x42"}, /* table 3-10: other */
+        {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", R R R R "\x41"},              /* table 3-11: truncated */
         {"\xF0\x9F\x98", R},
         {"\xE2\x82", R},
     };
