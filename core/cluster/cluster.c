@@ -173,13 +173,13 @@ static void on_peer_up(struct cluster *c, const struct transport_event *event, u
         log_warn("cluster", "no room for another member: peer %u is left out", event->peer);
         return;
     }
-    bool wants_members = m->seed || m->state == CLUSTER_PEER_DEAD || m->state == CLUSTER_PEER_SUSPECT;
     member_set_boot(c, m, event->boot_id, now_ns);
     m->up = true;
     m->pushed = advert_sequence(c->advert); /* what came before, it pulls */
     m->gossiped_ns = 0;
     m->bucket = (struct bucket){0};
-    spread_hello(c, m, wants_members, now_ns);
+    m->hello_ns = 0;
+    spread_hello(c, m, now_ns);
     swim_probe(c, m, now_ns);
 }
 

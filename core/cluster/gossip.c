@@ -102,11 +102,6 @@ static uint32_t count_hearers(const struct cluster *c)
     return n;
 }
 
-bool gossip_is_direct(const struct cluster *c)
-{
-    return count_hearers(c) <= DIRECT_PEERS;
-}
-
 static uint32_t fan_out(uint32_t n)
 {
     uint32_t bits = 0;

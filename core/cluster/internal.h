@@ -55,7 +55,7 @@ struct member {
     struct wire_header header;
     uint64_t header_ns, replica_ns; /* of arrival; replica_ns: last known equal to the origin's */
     uint64_t pushed; /* our last change sent there */
-    uint64_t gossiped_ns, ask_at_ns, hello_ns, refused_ns;
+    uint64_t gossiped_ns, ask_at_ns, hello_ns; /* hello_ns: of ours that went out on this connection, 0: not yet */
     struct bucket bucket;
 
     /* router */
@@ -147,7 +147,8 @@ void spread_write_self(const struct cluster *c, struct wire_member *out);
 /* Appends member states worth passing on, as room allows; what `to` should hear about itself comes first. */
 void spread_append(struct cluster *c, const struct member *to, struct writer *w);
 void spread_apply(struct cluster *c, struct member *from, struct wire_members members, uint64_t now_ns);
-void spread_hello(struct cluster *c, struct member *to, bool wants_members, uint64_t now_ns);
+/* HELLO; a second one on the same connection asks for the members too. */
+void spread_hello(struct cluster *c, struct member *to, uint64_t now_ns);
 void spread_on_hello(struct cluster *c, struct member *from, const struct wire_hello *hello, uint64_t now_ns);
 void spread_members(struct cluster *c, struct member *to);
 
@@ -159,7 +160,6 @@ struct wire_epoch gossip_epoch(const struct cluster *c);
 uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_t hops, uint32_t max_datagrams, uint64_t now_ns);
 /* Whether the peer's byte rate has room now; takes the bytes if so. */
 bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now_ns);
-bool gossip_is_direct(const struct cluster *c);
 void gossip_relay(struct cluster *c, const struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
                   uint64_t now_ns);
 

@@ -73,8 +73,8 @@ static void append_self(struct cluster *c, uint32_t limit, struct writer *w)
 void spread_append(struct cluster *c, const struct member *to, struct writer *w)
 {
     uint32_t limit = transmit_limit(c);
-    /* A suspect hears of it at once, so that it can refute (Lifeguard's buddy system). */
-    if (to && to->boot_id && (to->state == CLUSTER_PEER_SUSPECT || to->state == CLUSTER_PEER_DEAD))
+    /* A suspect (or one that is held to be gone) hears of it at once, so that it can refute (Lifeguard's buddy system). */
+    if (to && to->boot_id && to->state != CLUSTER_PEER_ALIVE && to->state != CLUSTER_PEER_JOINING)
         append(to, w);
     append_self(c, limit, w);
     c->spread_number++;
@@ -167,12 +167,18 @@ void spread_apply(struct cluster *c, struct member *from, struct wire_members me
         apply(c, from, &record, now_ns);
 }
 
-void spread_hello(struct cluster *c, struct member *to, bool wants_members, uint64_t now_ns)
+/* Whoever is met through a seed, or again, may know members that we do not. */
+static bool wants_members(const struct member *to)
+{
+    return to->seed || to->hello_ns || (to->state != CLUSTER_PEER_JOINING && to->state != CLUSTER_PEER_ALIVE);
+}
+
+void spread_hello(struct cluster *c, struct member *to, uint64_t now_ns)
 {
     uint8_t buffer[1024];
     struct writer w;
     writer_init(&w, buffer, sizeof buffer);
-    struct wire_hello hello = {.wants_members = wants_members};
+    struct wire_hello hello = {.wants_members = wants_members(to)};
     spread_write_self(c, &hello.self);
     wire_write_hello(&w, &hello);
     if (cluster_send(c, to, &w, 0) == 0)

@@ -284,6 +284,9 @@ void swim_step(struct cluster *c, uint64_t now_ns)
         struct member *m = next_target(c);
         if (m)
             swim_probe(c, m, now_ns);
+        for (uint32_t i = 0; i < c->n_members; i++) /* the transport was busy when they came up */
+            if (c->members[i]->up && !c->members[i]->hello_ns)
+                spread_hello(c, c->members[i], now_ns);
     }
     /* The dead are tried now and then, so that a healed partition is noticed; the transport re-dials those that are down. */
     if (now_ns >= c->next_revive_ns) {
@@ -297,7 +300,7 @@ void swim_step(struct cluster *c, uint64_t now_ns)
         c->next_sync_ns = now_ns + sync_interval_ns;
         struct member *m = random_member(c, false);
         if (m)
-            spread_hello(c, m, true, now_ns);
+            spread_hello(c, m, now_ns);
     }
 }
 

@@ -129,7 +129,7 @@ struct wire_intent {
     uint64_t id;
     uint64_t target_boot_id;
     uint32_t ttl_ms, ready_ms; /* from now */
-    uint32_t uncached_tokens, output_tokens;
+    uint32_t uncached_tokens;
     uint32_t n;
     const uint8_t *blocks;
 };

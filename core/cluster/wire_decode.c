@@ -145,7 +145,6 @@ static void read_intent(struct reader *r, struct wire_intent *intent)
     intent->ttl_ms = read_u32(r);
     intent->ready_ms = read_u32(r);
     intent->uncached_tokens = read_u32(r);
-    intent->output_tokens = read_u32(r);
     intent->blocks = read_names_to_end(r, WIRE_INTENT_BLOCKS_MAX, &intent->n);
 }
 

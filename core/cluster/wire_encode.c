@@ -134,6 +134,5 @@ void wire_write_intent(struct writer *w, const struct wire_intent *intent, const
     write_u32(w, intent->ttl_ms);
     write_u32(w, intent->ready_ms);
     write_u32(w, intent->uncached_tokens);
-    write_u32(w, intent->output_tokens);
     write_names(w, blocks, intent->n);
 }
