@@ -8,9 +8,6 @@
 #include "core/cpu/sample_math.h"
 #include "core/cpu/sample_scratch.h"
 
-/* One Philox call serves this many neighbouring tokens. */
-enum { TOKENS_PER_CALL = 4 };
-
 struct choice {
     uint32_t token;
     double score;
@@ -45,10 +42,11 @@ void sample_scratch_destroy(struct sample_scratch *scratch)
     free(scratch);
 }
 
-static void noise_bits(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token, uint32_t out[TOKENS_PER_CALL])
+static void noise_bits(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token,
+                       uint32_t out[SAMPLE_TOKENS_PER_CALL])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    const uint32_t counter[4] = {token / TOKENS_PER_CALL, position, choice, 0};
+    const uint32_t counter[4] = {token / SAMPLE_TOKENS_PER_CALL, position, choice, 0};
     philox4x32(key, counter, out);
 }
 
@@ -58,19 +56,11 @@ static float gumbel(uint32_t bits)
     return (float)-sample_log(-sample_log(u));
 }
 
-/* Never below gumbel(bits), without a logarithm: -log(u) >= 1 - u, so the noise is at most -log(1 - u). */
-static float gumbel_bound(uint32_t bits)
-{
-    uint32_t above = ~bits;
-    int zeros = above ? __builtin_clz(above) : 32;
-    return 0.6932f * (float)(zeros + 1);
-}
-
 float sample_noise(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token)
 {
-    uint32_t bits[TOKENS_PER_CALL];
+    uint32_t bits[SAMPLE_TOKENS_PER_CALL];
     noise_bits(seed, choice, position, token, bits);
-    return gumbel(bits[token % TOKENS_PER_CALL]);
+    return gumbel(bits[token % SAMPLE_TOKENS_PER_CALL]);
 }
 
 static void consider(struct choice *best, uint32_t token, double score)
@@ -86,26 +76,33 @@ static double score_of(const struct sampling_params *sampling, uint32_t position
     return (double)logit + (double)sampling->temperature * (double)sample_noise(sampling->seed, sampling->choice, position, token);
 }
 
-/* Among all tokens. Beginning with the likeliest, hardly any other needs its noise, and fewer still its logarithms. */
+/*
+ * Among all tokens. The likeliest one's score comes first; then few blocks hold a logit that any noise could lift above it, of those
+ * few a token whose own noise might, and only such a token's logarithms are computed.
+ */
 static uint32_t choose_among_all(const float *logits, uint32_t n_vocab, uint32_t likeliest, uint32_t position,
-                                 const struct sampling_params *sampling)
+                                 const struct sampling_params *sampling, const struct sample_kernels *kernels)
 {
+    const struct sample_noise_key key = {.seed = sampling->seed, .choice = sampling->choice, .position = position};
     const double temperature = sampling->temperature, most = temperature * SAMPLE_NOISE_RANGE;
     struct choice best = {.token = likeliest, .score = score_of(sampling, position, likeliest, logits[likeliest])};
-    for (uint32_t group = 0; group < n_vocab; group += TOKENS_PER_CALL) {
-        uint32_t n = n_vocab - group < TOKENS_PER_CALL ? n_vocab - group : TOKENS_PER_CALL;
-        uint32_t bits[TOKENS_PER_CALL];
-        bool drawn = false;
-        for (uint32_t i = 0; i < n; i++) {
-            double logit = logits[group + i];
-            if (!(logit + most >= best.score))
-                continue;
-            if (!drawn)
-                noise_bits(sampling->seed, sampling->choice, position, group, bits);
-            drawn = true;
-            if (logit + temperature * (double)gumbel_bound(bits[i]) >= best.score)
-                consider(&best, group + i, logit + temperature * (double)gumbel(bits[i]));
+    const double rounding = 1e-5 * (fabs(best.score) + most); /* of the bounds, which are floats */
+    for (uint32_t first = 0; first < n_vocab; first += SAMPLE_BLOCK) {
+        float padded[SAMPLE_BLOCK], upper[SAMPLE_BLOCK];
+        uint32_t bits[SAMPLE_BLOCK];
+        const float *x = logits + first;
+        if (n_vocab - first < SAMPLE_BLOCK) {
+            for (uint32_t i = 0; i < SAMPLE_BLOCK; i++)
+                padded[i] = i < n_vocab - first ? x[i] : -INFINITY;
+            x = padded;
         }
+        if ((double)kernels->max_block(x) + most < best.score)
+            continue;
+        if ((double)kernels->bound_block(x, sampling->temperature, &key, first, bits, upper) + rounding < best.score)
+            continue;
+        for (uint32_t i = 0; i < SAMPLE_BLOCK; i++)
+            if ((double)upper[i] + rounding >= best.score)
+                consider(&best, first + i, (double)x[i] + temperature * (double)gumbel(bits[i]));
     }
     return best.token;
 }
@@ -130,7 +127,7 @@ static uint32_t choose(const float *logits, uint32_t n_vocab, uint32_t position,
     if (!(sampling->temperature > 0.0f) || !isfinite(max))
         return likeliest;
     if (sampling->top_k == 0 && sampling->top_p >= 1.0f && sampling->min_p <= 0.0f)
-        return choose_among_all(logits, n_vocab, likeliest, position, sampling);
+        return choose_among_all(logits, n_vocab, likeliest, position, sampling, scratch->kernels);
     return choose_among_keys(scratch, sample_filter(logits, max, sampling, scratch), position, sampling);
 }
 

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "core/cpu/sample_math.h"
 
@@ -63,6 +64,54 @@ ALWAYS_INLINE double sum_exp_body(const float *x, uint32_t n, double max, double
     return lanes[0];
 }
 
+/*
+ * Philox4x32-10 (core/base/rng.c has the plain one; a test holds them together) for SAMPLE_BLOCK / 4 counters side by side. Written so that the
+ * loop over counters is the vectorised one.
+ */
+ALWAYS_INLINE void philox_block(const struct sample_noise_key *key, uint32_t first, uint32_t *bits)
+{
+    for (uint32_t lane = 0; lane < SAMPLE_BLOCK / SAMPLE_TOKENS_PER_CALL; lane++) {
+        uint32_t c0 = first / SAMPLE_TOKENS_PER_CALL + lane, c1 = key->position, c2 = key->choice, c3 = 0;
+        uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; round++) {
+            uint32_t low0 = 0xd2511f53u * c0, high0 = (uint32_t)(((uint64_t)0xd2511f53u * c0) >> 32);
+            uint32_t low1 = 0xcd9e8d57u * c2, high1 = (uint32_t)(((uint64_t)0xcd9e8d57u * c2) >> 32);
+            c0 = high1 ^ c1 ^ k0;
+            c1 = low1;
+            c2 = high0 ^ c3 ^ k1;
+            c3 = low0;
+            k0 += 0x9e3779b9u;
+            k1 += 0xbb67ae85u;
+        }
+        bits[SAMPLE_TOKENS_PER_CALL * lane] = c0;
+        bits[SAMPLE_TOKENS_PER_CALL * lane + 1] = c1;
+        bits[SAMPLE_TOKENS_PER_CALL * lane + 2] = c2;
+        bits[SAMPLE_TOKENS_PER_CALL * lane + 3] = c3;
+    }
+}
+
+/*
+ * Never below the Gumbel noise of these bits, without a logarithm. The noise is at most -ln(v) for v = 1 - u, since -ln(u) >= 1 - u; v is at least
+ * 2^-31 f; and log2(f) is at least what f's own bits say, read as a number (exponent plus mantissa).
+ */
+ALWAYS_INLINE float gumbel_bound(uint32_t bits)
+{
+    float f = (float)(int32_t)(~bits >> 1) + 0.25f;
+    int32_t as_whole;
+    memcpy(&as_whole, &f, sizeof as_whole);
+    return 0.001f + 0.69314718f * (158.0f - (float)as_whole * 0x1p-23f);
+}
+
+ALWAYS_INLINE float bound_block_body(const float *x, float temperature, const struct sample_noise_key *key, uint32_t first,
+                                     uint32_t *bits, float *upper)
+{
+    philox_block(key, first, bits);
+    for (uint32_t i = 0; i < SAMPLE_BLOCK; i++)
+        upper[i] = x[i] + temperature * gumbel_bound(bits[i]);
+    return block_max(upper, SAMPLE_BLOCK);
+}
+
 #define VARIANT(suffix, attribute)                                                                     \
     attribute static uint32_t argmax_##suffix(const float *x, uint32_t n)                              \
     {                                                                                                  \
@@ -72,7 +121,20 @@ ALWAYS_INLINE double sum_exp_body(const float *x, uint32_t n, double max, double
     {                                                                                                  \
         return sum_exp_body(x, n, max, scale);                                                         \
     }                                                                                                  \
-    static const struct sample_kernels kernels_##suffix = {.argmax = argmax_##suffix, .sum_exp = sum_exp_##suffix};
+    attribute static float max_block_##suffix(const float *x)                                          \
+    {                                                                                                  \
+        return block_max(x, SAMPLE_BLOCK);                                                             \
+    }                                                                                                  \
+    attribute static float bound_block_##suffix(const float *x, float temperature,                     \
+                                                const struct sample_noise_key *key, uint32_t first,    \
+                                                uint32_t *bits, float *upper)                          \
+    {                                                                                                  \
+        return bound_block_body(x, temperature, key, first, bits, upper);                              \
+    }                                                                                                  \
+    static const struct sample_kernels kernels_##suffix = {.argmax = argmax_##suffix,                  \
+                                                           .sum_exp = sum_exp_##suffix,                \
+                                                           .bound_block = bound_block_##suffix,        \
+                                                           .max_block = max_block_##suffix};
 
 VARIANT(generic, )
 #ifdef __x86_64__

@@ -58,6 +58,35 @@ static void test_own_log_and_exp(void **state)
     assert_true(sample_exp(-INFINITY) < 1e-300);
 }
 
+/* Every variant draws the plain Philox's bits, and its bounds hold. */
+static void check_bounds(void)
+{
+    static float logits[SAMPLE_BLOCK], upper[SAMPLE_BLOCK];
+    static uint32_t bits[SAMPLE_BLOCK], expected[SAMPLE_BLOCK];
+    for (uint32_t round = 0; round < 400; round++) {
+        const struct sample_noise_key key = {.seed = round * UINT64_C(0x123456789abcdef), .choice = round % 5, .position = round};
+        const uint32_t philox_key[2] = {(uint32_t)key.seed, (uint32_t)(key.seed >> 32)};
+        uint32_t first = round * 7 * SAMPLE_BLOCK;
+        for (uint32_t i = 0; i < SAMPLE_BLOCK; i += SAMPLE_TOKENS_PER_CALL) {
+            const uint32_t counter[4] = {(first + i) / SAMPLE_TOKENS_PER_CALL, key.position, key.choice, 0};
+            philox4x32(philox_key, counter, expected + i);
+        }
+        random_logits(logits, SAMPLE_BLOCK, round);
+        float temperature = 0.1f * (float)(1 + round % 20);
+        for (uint32_t v = 0; sample_kernels_variant(v); v++) {
+            float largest = sample_kernels_variant(v)->bound_block(logits, temperature, &key, first, bits, upper), max = -INFINITY;
+            assert_memory_equal(bits, expected, sizeof bits);
+            for (uint32_t i = 0; i < SAMPLE_BLOCK; i++) {
+                float noise = sample_noise(key.seed, key.choice, key.position, first + i);
+                assert_true(logits[i] + temperature * noise <= upper[i]);
+                max = upper[i] > max ? upper[i] : max;
+            }
+            assert_true(largest == max);
+            assert_int_equal(sample_kernels_variant(v)->max_block(logits) == logits[sample_kernels_variant(v)->argmax(logits, SAMPLE_BLOCK)], 1);
+        }
+    }
+}
+
 static void test_kernels_agree(void **state)
 {
     static float logits[LARGE];
@@ -82,6 +111,7 @@ static void test_kernels_agree(void **state)
             assert_true(sample_kernels_variant(i)->sum_exp(logits + 1, n - 1, logits[expected], 0.7) == sum);
         }
     }
+    check_bounds();
     float none[3] = {-INFINITY, -INFINITY, -INFINITY};
     assert_int_equal(generic->argmax(none, 3), 0);
 }
