@@ -2,7 +2,7 @@
 """Writes the ids that Hugging Face's `tokenizers` gives for the texts of tokenizer_texts.py.
 
     pip install gguf tokenizers
-    make_tokenizer_vectors.py smollm FILE.gguf      writes tokenizer_texts.txt and tokenizer_smollm.ids
+    make_tokenizer_vectors.py smollm FILE.gguf      writes tokenizer_texts.txt, tokenizer_smollm.ids and tokenizer_smollm_chat.ids
     make_tokenizer_vectors.py qwen2 FILE.gguf       writes tokenizer_qwen2.ids
     make_tokenizer_vectors.py gemma FILE.gguf       writes tokenizer_gemma.ids
     make_tokenizer_vectors.py tiny                  writes the folders tokenizer_tiny_*/ and tokenizer_tiny_*.ids
@@ -16,6 +16,10 @@ published tokenizer.json. Broken UTF-8 is replaced by U+FFFD (maximal subparts, 
 
 A line of ids belongs to the line of the same number in tokenizer_texts.txt: the ids with control tokens recognised, and,
 where it differs, after a "|" those with control tokens taken for letters. No BOS.
+
+A line of tokenizer_smollm_chat.ids belongs to a conversation of chat.json (run make_chat_vectors.py first) and has the ids of
+SmolLM2's rendering with generation prompt; it is empty where a message itself holds a control token's text, which hearsay
+takes for letters and the reference does not.
 """
 import argparse
 import json
@@ -169,6 +173,17 @@ def write_ids(name, texts, parsed, literal):
     print(f"{name}: {len(texts)} texts, {sum('|' in line for line in lines)} of them other ids without control tokens")
 
 
+def write_chat_ids(parsed):
+    with open(os.path.join(HERE, "chat.json"), encoding="utf-8") as file:
+        chat = json.load(file)
+    outputs = next(family["outputs"] for family in chat["families"] if family["name"] == "smollm2")
+    with open(os.path.join(HERE, "tokenizer_smollm_chat.ids"), "w", newline="\n") as file:
+        for conversation, output in zip(chat["conversations"], outputs):
+            control = any("<|" in message["content"] for message in conversation)
+            file.write("" if control else " ".join(map(str, parsed.encode(output[1], add_special_tokens=False).ids)))
+            file.write("\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=["smollm", "qwen2", "gemma", "tiny"])
@@ -186,6 +201,7 @@ def main():
     family = globals()[arguments.family]
     parsed, literal = reference(family, vocabulary, True), reference(family, vocabulary, False)
     if arguments.family == "smollm":
+        write_chat_ids(parsed)
         with open(os.path.join(HERE, "tokenizer_texts.txt"), "w", encoding="utf-8", newline="\n") as file:
             file.write("".join(escape(text) + "\n" for text in texts))
     write_ids(arguments.family, texts, parsed, literal)

@@ -1,4 +1,5 @@
 /* A vocabulary small enough to know every id by heart, and properties on longer texts. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -372,6 +373,54 @@ static void test_long_runs(void **state)
     free(text);
 }
 
+struct worker {
+    pthread_t thread;
+    const struct tokenizer *tokenizer;
+    const struct strbuf *texts; /* [50] */
+    struct token_list ids[50];
+};
+
+static void *encode_all(void *arg)
+{
+    struct worker *worker = arg;
+    for (int i = 0; i < 50; i++) {
+        if (tokenizer_encode(worker->tokenizer, worker->texts[i].data, worker->texts[i].len, 0, &worker->ids[i]) < 0)
+            return NULL;
+    }
+    return worker;
+}
+
+static void test_threads_share_a_tokenizer(void **state)
+{
+    (void)state;
+    struct tokenizer *tokenizer;
+    struct strbuf texts[50] = {0};
+    struct worker workers[4] = {0};
+    struct rng rng;
+    rng_seed(&rng, 13);
+    for (int i = 0; i < 50; i++)
+        make_text(&rng, &texts[i]);
+    assert_int_equal(tokenizer_from_folder("tests/vectors/tokenizer_tiny_llama3", &tokenizer, NULL), 0);
+    for (int w = 0; w < 4; w++) {
+        workers[w].tokenizer = tokenizer;
+        workers[w].texts = texts;
+        assert_int_equal(pthread_create(&workers[w].thread, NULL, encode_all, &workers[w]), 0);
+    }
+    for (int w = 0; w < 4; w++) {
+        void *finished;
+        assert_int_equal(pthread_join(workers[w].thread, &finished), 0);
+        assert_non_null(finished);
+    }
+    for (int i = 0; i < 50; i++) {
+        for (int w = 1; w < 4; w++)
+            check_ids(&workers[w].ids[i], workers[0].ids[i].ids, workers[0].ids[i].n);
+        for (int w = 0; w < 4; w++)
+            token_list_fini(&workers[w].ids[i]);
+        strbuf_fini(&texts[i]);
+    }
+    tokenizer_destroy(tokenizer);
+}
+
 static void test_limit(void **state)
 {
     (void)state;
@@ -392,7 +441,8 @@ int main(void)
         cmocka_unit_test(test_spans),         cmocka_unit_test(test_chat_never_doubles_bos_nor_obeys_users),
         cmocka_unit_test(test_sentencepiece), cmocka_unit_test(test_digest),
         cmocka_unit_test(test_broken_files),  cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_long_runs),     cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_long_runs),     cmocka_unit_test(test_threads_share_a_tokenizer),
+        cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,11 +156,11 @@ static void test_refusals(void **state)
     check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}}", HS_ERR_UNSUPPORTED,
                   "add_prefix_space");
     check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
-                            "\"Regex\":\"(\"},\"behavior\":"
+                  "\"Regex\":\"(\"},\"behavior\":"
                   "\"Isolated\"},{\"type\":\"ByteLevel\"}]}}",
                   HS_ERR_UNSUPPORTED, "\"(\"");
     check_refused("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
-                            "\"String\":\"a\"},\"behavior\":"
+                  "\"String\":\"a\"},\"behavior\":"
                   "\"Removed\"},{\"type\":\"ByteLevel\"}]}}",
                   HS_ERR_UNSUPPORTED, "Removed");
 }

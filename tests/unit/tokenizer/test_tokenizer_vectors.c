@@ -13,13 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "core/base/strbuf.h"
-#include "core/model/gguf.h"
 #include "core/model/tokenizer.h"
+#include "tests/unit/tokenizer/find_model.h"
 
 #define VECTORS "tests/vectors/"
 #define SHOWN   10 /* disagreements printed in full */
@@ -113,32 +112,6 @@ static void test_ids_equal_the_reference(void **state)
     token_list_fini(&literal);
 }
 
-static bool find_model(const char *name, char *path, size_t cap)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[512];
-    if (cache && *cache)
-        snprintf(folder, sizeof folder, "%s/hearsay", cache);
-    else
-        snprintf(folder, sizeof folder, "%s/.cache/hearsay", home ? home : "");
-    snprintf(path, cap, "%s/%s", folder, name);
-    if (access(path, R_OK) == 0)
-        return true;
-    snprintf(path, cap, "%s/tests/%s", folder, name);
-    return access(path, R_OK) == 0;
-}
-
-static int load_gguf(const char *path, struct error *err)
-{
-    struct gguf *gguf;
-    int rc = gguf_open(path, &gguf, err);
-    if (rc < 0)
-        return rc;
-    rc = tokenizer_from_gguf(gguf, &tokenizer, err);
-    gguf_close(gguf);
-    return rc;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ids_equal_the_reference)};
@@ -155,7 +128,7 @@ int main(int argc, char **argv)
     if (stat(argv[2], &status) == 0 && S_ISDIR(status.st_mode)) {
         rc = tokenizer_from_folder(argv[2], &tokenizer, &err);
     } else if (find_model(argv[2], path, sizeof path)) {
-        rc = load_gguf(path, &err);
+        rc = load_tokenizer(path, &tokenizer, &err);
     } else {
         printf("skipped: %s is in neither cache folder (last tried: %s)\n", argv[2], path);
         return 77;
