@@ -121,29 +121,50 @@ static int load_tokenizer(struct opened_model *m, const char *path, struct error
     return 0;
 }
 
-int model_open(const char *path, const char *chat_template, struct loaded_model **out, struct error *err)
+/* Everything beyond the weights. Takes m over, also on failure. */
+static int finish_open(struct opened_model *m, const char *path, const char *chat_template, struct loaded_model **out,
+                       struct error *err)
 {
     uint8_t digest[32];
-    struct opened_model *m = calloc(1, sizeof *m);
-    if (!m)
-        return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
-    int rc = model_weights_open(path, &m->weights, err);
-    if (rc < 0)
-        goto fail;
     m->public.desc = &m->weights->desc;
-    rc = load_tokenizer(m, path, err);
-    if (rc < 0)
-        goto fail;
-    rc = choose_template(m, path, chat_template, err);
-    if (rc < 0)
-        goto fail;
+    int rc = load_tokenizer(m, path, err);
+    if (rc == 0)
+        rc = choose_template(m, path, chat_template, err);
+    if (rc < 0) {
+        model_close(&m->public);
+        return rc;
+    }
     tokenizer_digest(m->public.tokenizer, digest);
     fingerprint_compute(m->public.desc, digest, m->weights->desc.fingerprint);
     *out = &m->public;
     return 0;
-fail:
-    model_close(&m->public);
-    return rc;
+}
+
+int model_open(const char *path, const char *chat_template, struct loaded_model **out, struct error *err)
+{
+    struct opened_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
+    int rc = model_weights_open(path, &m->weights, err);
+    if (rc < 0) {
+        free(m);
+        return rc;
+    }
+    return finish_open(m, path, chat_template, out, err);
+}
+
+int model_open_memory(const void *data, size_t len, const char *name, const char *chat_template, struct loaded_model **out,
+                      struct error *err)
+{
+    struct opened_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", name);
+    int rc = model_weights_open_memory(data, len, name, &m->weights, err);
+    if (rc < 0) {
+        free(m);
+        return rc;
+    }
+    return finish_open(m, name, chat_template, out, err);
 }
 
 void model_close(struct loaded_model *model)

@@ -23,6 +23,9 @@ struct loaded_model {
  * text in the model is an error that lists the names (design: a clear start-up error); no template at all is not.
  */
 int model_open(const char *path, const char *chat_template, struct loaded_model **out, struct error *err);
+/* A GGUF file already in memory, which must stay until model_close; name stands for the path in errors. */
+int model_open_memory(const void *data, size_t len, const char *name, const char *chat_template, struct loaded_model **out,
+                      struct error *err);
 void model_close(struct loaded_model *model);
 
 #endif

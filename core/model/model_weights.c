@@ -78,13 +78,18 @@ static int build(const struct model_config *c, const char *path, struct model_we
     return rc < 0 ? rc : compute_rope(c, &factors, w, path, err);
 }
 
-static int open_gguf(const char *path, struct model_weights *w, struct error *err)
+/* w->gguf is open. */
+static int build_gguf(const char *path, struct model_weights *w, struct error *err)
 {
     struct model_config config;
-    int rc = gguf_open(path, &w->gguf, err);
-    if (rc == 0)
-        rc = model_config_from_gguf(w->gguf, &config, err);
+    int rc = model_config_from_gguf(w->gguf, &config, err);
     return rc < 0 ? rc : build(&config, path, w, err);
+}
+
+static int open_gguf(const char *path, struct model_weights *w, struct error *err)
+{
+    int rc = gguf_open(path, &w->gguf, err);
+    return rc < 0 ? rc : build_gguf(path, w, err);
 }
 
 static int open_folder(const char *folder, struct model_weights *w, struct error *err)
@@ -115,6 +120,22 @@ int model_weights_open(const char *path, struct model_weights **out, struct erro
     if (!w)
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
     int rc = S_ISDIR(status.st_mode) ? open_folder(path, w, err) : open_gguf(path, w, err);
+    if (rc < 0) {
+        model_weights_close(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+int model_weights_open_memory(const void *data, size_t len, const char *name, struct model_weights **out, struct error *err)
+{
+    struct model_weights *w = calloc(1, sizeof *w);
+    if (!w)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", name);
+    int rc = gguf_open_memory(data, len, name, &w->gguf, err);
+    if (rc == 0)
+        rc = build_gguf(name, w, err);
     if (rc < 0) {
         model_weights_close(w);
         return rc;

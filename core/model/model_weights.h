@@ -29,6 +29,8 @@ struct model_weights {
 
 /* path: a .gguf file or a Hugging Face folder. 0 or HS_ERR_* with a line that names the remedy. */
 int model_weights_open(const char *path, struct model_weights **out, struct error *err);
+/* A GGUF file already in memory, which must stay until close; name stands for the path in errors. */
+int model_weights_open_memory(const void *data, size_t len, const char *name, struct model_weights **out, struct error *err);
 void model_weights_close(struct model_weights *weights); /* NULL is fine */
 
 /* One tensor by name from either source. */
