@@ -1,50 +1,120 @@
-/* The path for every machine: plain C on groups of four floats, products and sums rounded apart. See kernels.h. */
+/*
+ * The path for every machine: groups of four floats in the compiler's own vectors, which become whatever the target has (SSE2,
+ * NEON); products and sums rounded apart. See kernels.h.
+ */
 #include <math.h>
+#include <string.h>
 
 #include "core/cpu/half.h"
 #include "core/cpu/kernels.h"
 
 enum { LANES = 4, PANEL_VECS = 2, TILE_ROWS = 4 };
-typedef struct {
-    float lane[LANES];
-} vec;
+typedef float vec __attribute__((vector_size(16)));
+typedef uint32_t vec_bits __attribute__((vector_size(16)));
+typedef uint16_t vec_halves __attribute__((vector_size(8)));
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4)
 #define KERNELS_NAME          "generic"
 #define KERNELS_ARITHMETIC    "cpu-generic-f32"
 
-/* Defines a vec function whose lane i is the expression. */
-#define VEC_FUNCTION(name, parameters, expression)         \
-    static inline vec name parameters                      \
-    {                                                      \
-        vec result;                                        \
-        for (int i = 0; i < LANES; i++)                    \
-            result.lane[i] = (expression);                 \
-        return result;                                     \
-    }
+static inline vec vec_broadcast(float value)
+{
+    return (vec){value, value, value, value};
+}
 
-VEC_FUNCTION(vec_zero, (void), 0.0f)
-VEC_FUNCTION(vec_broadcast, (float value), value)
-VEC_FUNCTION(vec_load, (const float *from), from[i])
-VEC_FUNCTION(vec_load_f16, (const uint16_t *from), half_to_float(from[i]))
-VEC_FUNCTION(vec_load_bf16, (const uint16_t *from), bfloat_to_float(from[i]))
-VEC_FUNCTION(vec_multiply_add, (vec a, vec b, vec c), a.lane[i] * b.lane[i] + c.lane[i])
-VEC_FUNCTION(vec_add, (vec a, vec b), a.lane[i] + b.lane[i])
-VEC_FUNCTION(vec_multiply, (vec a, vec b), a.lane[i] * b.lane[i])
-VEC_FUNCTION(vec_divide, (vec a, vec b), a.lane[i] / b.lane[i])
-VEC_FUNCTION(vec_max, (vec a, vec b), a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i])
-VEC_FUNCTION(vec_min, (vec a, vec b), a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i])
-/* Adding and taking away 1.5 * 2^23 rounds to the nearest integer; the arguments here are small. */
-VEC_FUNCTION(vec_round, (vec a), (a.lane[i] + 0x1.8p23f) - 0x1.8p23f)
-/* value * 2^exponent, exponent integral and within float's normal range. */
-VEC_FUNCTION(vec_scale_pow2, (vec value, vec exponent),
-             value.lane[i] * float_from_bits((uint32_t)((int32_t)exponent.lane[i] + 127) << 23))
-/* Lanes first <= i < last of a, the others of b. */
-VEC_FUNCTION(vec_keep, (vec a, vec b, int first, int last), i >= first && i < last ? a.lane[i] : b.lane[i])
+static inline vec vec_zero(void)
+{
+    return vec_broadcast(0.0f);
+}
+
+static inline vec vec_load(const float *from)
+{
+    vec value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
 
 static inline void vec_store(float *to, vec value)
 {
+    memcpy(to, &value, sizeof value);
+}
+
+static inline vec_bits load_16_bits(const uint16_t *from)
+{
+    vec_halves halves;
+    memcpy(&halves, from, sizeof halves);
+    return __builtin_convertvector(halves, vec_bits);
+}
+
+/* half_to_float on four values. */
+static inline vec vec_load_f16(const uint16_t *from)
+{
+    vec_bits half = load_16_bits(from), magnitude = half & 0x7fffu;
+    vec scaled = (vec)(magnitude << 13) * 0x1p112f;
+    vec_bits infinite = (vec_bits)(magnitude >= 0x7c00u) & 0x7f800000u;
+    return (vec)((vec_bits)scaled | infinite | (half & 0x8000u) << 16);
+}
+
+static inline vec vec_load_bf16(const uint16_t *from)
+{
+    return (vec)(load_16_bits(from) << 16);
+}
+
+static inline vec vec_multiply_add(vec a, vec b, vec c)
+{
+    return a * b + c;
+}
+
+static inline vec vec_add(vec a, vec b)
+{
+    return a + b;
+}
+
+static inline vec vec_multiply(vec a, vec b)
+{
+    return a * b;
+}
+
+static inline vec vec_divide(vec a, vec b)
+{
+    return a / b;
+}
+
+/* Lanes of a where mask is all ones, of b where it is zero. */
+static inline vec vec_select(vec_bits mask, vec a, vec b)
+{
+    return (vec)((mask & (vec_bits)a) | (~mask & (vec_bits)b));
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return vec_select((vec_bits)(a > b), a, b);
+}
+
+static inline vec vec_min(vec a, vec b)
+{
+    return vec_select((vec_bits)(a < b), a, b);
+}
+
+/* Adding and taking away 1.5 * 2^23 rounds to the nearest integer; the arguments here are small. */
+static inline vec vec_round(vec a)
+{
+    return (a + 0x1.8p23f) - 0x1.8p23f;
+}
+
+/* value * 2^exponent, exponent integral and within float's normal range: 1.5 * 2^23 more, its low bits are the integer. */
+static inline vec vec_scale_pow2(vec value, vec exponent)
+{
+    vec_bits integer = (vec_bits)(exponent + 0x1.8p23f);
+    return value * (vec)((integer + 127) << 23);
+}
+
+/* Lanes first <= i < last of a, the others of b. */
+static inline vec vec_keep(vec a, vec b, int first, int last)
+{
     for (int i = 0; i < LANES; i++)
-        to[i] = value.lane[i];
+        if (i < first || i >= last)
+            a[i] = b[i];
+    return a;
 }
 
 static void halves_from_floats(const float *in, uint16_t *out, size_t n)
