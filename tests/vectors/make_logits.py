@@ -7,20 +7,17 @@
 Needs numpy, gguf and tokenizers. The weights are dequantised to float32 by `gguf` and run by reference.py. The three prompts
 are those of CANDIDATES (30 to 80 tokens) whose 64 greedy tokens are decided most clearly; --list shows every smallest gap.
 16-bit weights and KV move SmolLM2's logits by up to 0.02, and a gap below that would make the choice of token a matter of
-rounding. Prompts are also left out where rounding the KV entries to F16, as hearsay's pages do, moves the reference itself by
-more than half of what tests allow (cosine below 0.99995): Qwen2.5's keys reach 160, and a few positions are that sensitive.
+rounding. Qwen2.5's keys reach 160: rounded to F16 as they are, they take position 13 of the third prompt to a cosine of
+0.99987, in this reference too.
 """
 
 import argparse
 import sys
 
-import numpy as np
-
 import logits_file
 import reference
 
 N_GREEDY = 64
-MIN_COSINE = 0.99995
 
 CANDIDATES = [
     "<|im_start|>system\nYou are a careful assistant who answers in short sentences.<|im_end|>\n<|im_start|>user\n"
@@ -84,11 +81,6 @@ def tokenizer(path):
     return t
 
 
-def lowest_cosine(rows, others):
-    rows, others = rows.astype(np.float64), others.astype(np.float64)
-    return float(((rows * others).sum(-1) / np.linalg.norm(rows, axis=-1) / np.linalg.norm(others, axis=-1)).min())
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
@@ -96,25 +88,20 @@ def main():
     parser.add_argument("--list", action="store_true", help="only show the smallest gap of every candidate")
     options = parser.parse_args()
 
-    config, weights = reference.load_gguf(options.model)
-    model, rounded = reference.Model(config, weights), reference.Model(config, weights, kv_type=np.float16)
+    model = reference.Model(*reference.load_gguf(options.model))
     encode = tokenizer(options.model).encode
     found = []
     for text in CANDIDATES:
         tokens = encode(text, add_special_tokens=False).ids
         model.reset()
-        rounded.reset()
-        logits = model.forward(tokens)
-        cosine = lowest_cosine(logits, rounded.forward(tokens))
-        _, gaps = logits_file.greedy(model, logits, N_GREEDY)
-        found.append((min(gaps), cosine, tokens))
-        print(f"smallest gap {min(gaps):.4f}, F16 KV cosine {cosine:.7f}, {len(tokens)} tokens, {text[:50]!r}",
-              file=sys.stderr, flush=True)
+        _, gaps = logits_file.greedy(model, model.forward(tokens), N_GREEDY)
+        found.append((min(gaps), tokens))
+        print(f"smallest gap {min(gaps):.4f}, {len(tokens)} tokens, {text[:60]!r}", file=sys.stderr, flush=True)
     if options.list or not options.out:
         return
-    usable = [f for f in found if 30 <= len(f[2]) <= 80 and f[1] > MIN_COSINE]
+    usable = [f for f in found if 30 <= len(f[1]) <= 80]
     best = sorted(usable, key=lambda f: -f[0])[:3]
-    gaps = logits_file.write(options.out, model, [tokens for _, _, tokens in best], N_GREEDY, model_path=options.model)
+    gaps = logits_file.write(options.out, model, [tokens for _, tokens in best], N_GREEDY, model_path=options.model)
     print(f"{options.out}: smallest gaps {', '.join(f'{g:.3f}' for g in gaps)}")
 
 

@@ -73,11 +73,10 @@ def silu(x):
 
 
 class Model:
-    """weights: GGUF tensor names to float32 arrays, matrices [rows][cols]. Absent biases and norms are skipped. kv_type: what
-    keys and values are rounded to on their way into the cache."""
+    """weights: GGUF tensor names to float32 arrays, matrices [rows][cols]. Absent biases and norms are skipped."""
 
-    def __init__(self, config, weights, kv_type=np.float32):
-        self.c, self.w, self.kv_type = config, weights, kv_type
+    def __init__(self, config, weights):
+        self.c, self.w = config, weights
         self.inv_freq, self.magnitude = rope_frequencies(config)
         self.reset()
 
@@ -112,7 +111,6 @@ class Model:
             q = rms_norm(q, self.w[p + "attn_q_norm.weight"], c.rms_epsilon)
             k = rms_norm(k, self.w[p + "attn_k_norm.weight"], c.rms_epsilon)
         q, k = self.rope(q, positions), self.rope(k, positions)
-        k, v = k.astype(self.kv_type).astype(np.float32), v.astype(self.kv_type).astype(np.float32)
         if self.past[layer] is not None:
             k, v = np.concatenate([self.past[layer][0], k]), np.concatenate([self.past[layer][1], v])
         self.past[layer] = (k, v)
