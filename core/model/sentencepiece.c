@@ -4,7 +4,8 @@
  * becomes its bytes' tokens, or the unknown token.
  *
  * Model files write the space as U+2581, and the two are one character to the method. Here both are a plain space, in the
- * vocabulary from loading on, so that a token's bytes are what it shows.
+ * vocabulary from loading on, so that a token's bytes are what it shows. (Only runs of U+2581 that a text really has differ from
+ * SentencePiece's own: they do not become the user-defined tokens of Gemma that stand for runs of spaces.)
  */
 #include <stdlib.h>
 #include <string.h>

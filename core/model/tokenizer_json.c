@@ -1,4 +1,9 @@
-/* The tokenizer of a Hugging Face folder: tokenizer.json, and what the files beside it say about begin and end tokens. */
+/*
+ * The tokenizer of a Hugging Face folder: tokenizer.json, and what the files beside it say about begin and end tokens.
+ *
+ * Added tokens are looked for in the text as it came, whatever their "normalized" says: the normalizers that are understood
+ * leave the families' added tokens as they are.
+ */
 #include "core/model/tokenizer_json.h"
 
 #include <stdlib.h>
@@ -84,44 +89,47 @@ static unsigned special_flags_of(const json_t *token, const char *text, size_t l
     return flags;
 }
 
-/* Added tokens take their place in the vocabulary first, so that stops among them can be checked against its size. */
-static int add_added(struct tokenizer *tokenizer, const json_t *added, struct error *err)
+/* Puts an added token into the vocabulary, or among the texts to look for. */
+static int add_added_token(struct tokenizer *tokenizer, const json_t *token, bool to_vocabulary)
 {
+    const json_t *content = json_object_get(token, "content");
+    const char *text = json_string_value(content);
+    size_t len = json_string_length(content);
     struct strbuf shown = {0};
-    const json_t *token;
-    size_t i;
-    int rc = 0;
-    for (int pass = 0; pass < 2 && rc == 0; pass++) {
-        json_array_foreach(added, i, token)
-        {
-            const json_t *content = json_object_get(token, "content");
-            uint32_t id;
-            if (!read_id(json_object_get(token, "id"), &id) || json_string_length(content) == 0) {
-                rc = error_set(err, HS_ERR_PARSE, "tokenizer.json: added token number %zu lacks its id or content", i);
-                break;
-            }
-            const char *text = json_string_value(content);
-            unsigned flags = special_flags_of(token, text, json_string_length(content));
-            strbuf_clear(&shown);
-            if (tokenizer->kind == TOKENIZER_SENTENCEPIECE)
-                sentencepiece_plain_spaces(text, json_string_length(content), &shown);
-            else
-                strbuf_add(&shown, text, json_string_length(content));
-            if (shown.failed)
-                rc = HS_ERR_NO_MEMORY;
-            else if (pass == 0)
-                rc = tokenizer_vocab_add(&tokenizer->vocab, id, shown.data, shown.len,
-                                         flags & SPECIAL_CONTROL ? VOCAB_CONTROL : VOCAB_ADDED);
-            else
-                rc = tokenizer_add_special(tokenizer, id, text, json_string_length(content), flags);
-            if (rc < 0) {
-                error_set(err, rc, "out of memory for the added tokens");
-                break;
-            }
-        }
-    }
+    uint32_t id;
+    if (!read_id(json_object_get(token, "id"), &id) || len == 0)
+        return HS_ERR_PARSE;
+    unsigned flags = special_flags_of(token, text, len);
+    if (!to_vocabulary)
+        return tokenizer_add_special(tokenizer, id, text, len, flags);
+    if (tokenizer->kind == TOKENIZER_SENTENCEPIECE)
+        sentencepiece_plain_spaces(text, len, &shown);
+    else
+        strbuf_add(&shown, text, len);
+    int rc = HS_ERR_NO_MEMORY;
+    if (!shown.failed)
+        rc = tokenizer_vocab_add(&tokenizer->vocab, id, shown.data, shown.len,
+                                 flags & SPECIAL_CONTROL ? VOCAB_CONTROL : VOCAB_ADDED);
     strbuf_fini(&shown);
     return rc;
+}
+
+/* Into the vocabulary first, so that stops among them can be checked against its size. */
+static int add_added(struct tokenizer *tokenizer, const json_t *added, struct error *err)
+{
+    const json_t *token;
+    size_t i;
+    for (int pass = 0; pass < 2; pass++) {
+        json_array_foreach(added, i, token)
+        {
+            int rc = add_added_token(tokenizer, token, pass == 0);
+            if (rc == HS_ERR_PARSE)
+                return error_set(err, rc, "tokenizer.json: added token number %zu lacks its id or content", i);
+            if (rc < 0)
+                return error_set(err, rc, "out of memory for the added tokens");
+        }
+    }
+    return 0;
 }
 
 /* A merge is "left right" or ["left", "right"]. */
