@@ -89,7 +89,7 @@ void admission_enqueue(struct admission *admission, struct sequence *sequence)
         t->head = sequence;
     t->n_waiting++;
     admission->n_waiting++;
-    admission->waiting_tokens += sequence->n_tokens;
+    admission->waiting_rows += sequence->expected_rows;
     sequence->state = SEQUENCE_WAITING;
 }
 
@@ -110,8 +110,15 @@ void admission_remove(struct admission *admission, struct sequence *sequence)
     sequence->next = sequence->previous = NULL;
     t->n_waiting--;
     admission->n_waiting--;
-    admission->waiting_tokens -= sequence->n_tokens;
+    admission->waiting_rows -= sequence->expected_rows;
     sequence->state = SEQUENCE_IDLE;
+}
+
+void admission_expect(struct admission *admission, struct sequence *sequence, uint32_t rows)
+{
+    admission->waiting_rows += rows;
+    admission->waiting_rows -= sequence->expected_rows;
+    sequence->expected_rows = rows;
 }
 
 void admission_walk_begin(struct admission *admission)

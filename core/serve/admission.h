@@ -35,7 +35,7 @@ struct admission {
     struct tenant tenants[ADMISSION_TENANTS];
     uint32_t n_tenants;
     uint32_t n_waiting;
-    uint64_t waiting_tokens; /* of all that wait */
+    uint64_t waiting_rows; /* that those who wait are expected to need before their first token */
 };
 
 void admission_init(struct admission *admission);
@@ -47,6 +47,8 @@ void admission_set_weight(struct admission *admission, uint16_t tenant, float we
 
 void admission_enqueue(struct admission *admission, struct sequence *sequence);
 void admission_remove(struct admission *admission, struct sequence *sequence);
+/* A better estimate of the rows that a waiting sequence will need. */
+void admission_expect(struct admission *admission, struct sequence *sequence, uint32_t rows);
 
 /*
  * Walks candidates in fair order: begin, then promise() the rows of everything that runs, then next() until NULL. A candidate that

@@ -80,9 +80,7 @@ static int allocate_tables(struct node *node)
     node->max_entries = node->max_services + SPARE_ENTRIES;
     node->entries = calloc(node->max_entries, sizeof *node->entries);
     node->services = calloc(node->max_services, sizeof *node->services);
-    node->scratch.cap_tokens = node->config.n_context;
-    node->scratch.tokens = calloc(node->config.n_context, sizeof(uint32_t));
-    if (!node->entries || !node->services || !node->scratch.tokens)
+    if (!node->entries || !node->services)
         return HS_ERR_NO_MEMORY;
     for (uint32_t i = node->max_entries; i-- > 0;) {
         node->entries[i].next_free = node->free_entry;
@@ -94,7 +92,9 @@ static int allocate_tables(struct node *node)
     node->transport->ops->info(node->transport, &info);
     node->max_message_bytes = info.max_message_bytes < LONGEST_MESSAGE ? info.max_message_bytes : LONGEST_MESSAGE;
     node->encoded = malloc(node->max_message_bytes);
-    return node->encoded ? 0 : HS_ERR_NO_MEMORY;
+    node->scratch.cap_tokens = node->max_message_bytes; /* a token takes a byte at least: what is too long for us is read, and refused */
+    node->scratch.tokens = calloc(node->scratch.cap_tokens, sizeof(uint32_t));
+    return node->encoded && node->scratch.tokens ? 0 : HS_ERR_NO_MEMORY;
 }
 
 /* Cluster, then what reports to it, then the scheduler over all. */

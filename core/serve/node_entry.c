@@ -20,6 +20,12 @@ static bool begun(const struct entry *entry)
     return answer_tokens(entry) || entry->sequence->n_scored;
 }
 
+/* The loop's idea of now may be a moment older than a submission. */
+static double seconds_since(uint64_t now_ns, uint64_t then_ns)
+{
+    return now_ns > then_ns ? (double)(now_ns - then_ns) / 1e9 : 0;
+}
+
 static void set_state(struct entry *entry, enum entry_state state)
 {
     struct node *node = entry->node;
@@ -65,9 +71,9 @@ static bool emit_results(struct entry *entry, enum request_event_kind kind, cons
     if (kind == REQUEST_TOKENS) {
         if (entry->last_token_ns)
             for (uint32_t i = 0; i < n; i++)
-                histogram_observe(metrics->inter_token, (double)(now_ns - entry->last_token_ns) / 1e9 / n);
+                histogram_observe(metrics->inter_token, seconds_since(now_ns, entry->last_token_ns) / n);
         else
-            histogram_observe(metrics->first_token, (double)(now_ns - entry->submitted_ns) / 1e9);
+            histogram_observe(metrics->first_token, seconds_since(now_ns, entry->submitted_ns));
         entry->last_token_ns = now_ns;
     }
     struct request_event event = {.kind = kind, .results = results, .n_results = n};
@@ -84,11 +90,10 @@ static void close_books(struct entry *entry, enum route_outcome outcome, uint32_
 static void finish(struct entry *entry, enum finish_reason reason, uint64_t now_ns)
 {
     struct node_metrics *metrics = &entry->node->metrics;
-    double seconds = (double)(now_ns - entry->submitted_ns) / 1e9;
-    histogram_observe(metrics->end_to_end, seconds);
+    histogram_observe(metrics->end_to_end, seconds_since(now_ns, entry->submitted_ns));
     if (entry->ticket.open) {
         histogram_observe(metrics->predicted, (double)entry->ticket.predicted_ns / 1e9);
-        histogram_observe(metrics->actual, (double)(now_ns - entry->ticket.decided_ns) / 1e9);
+        histogram_observe(metrics->actual, seconds_since(now_ns, entry->ticket.decided_ns));
     }
     counter_add(reason == FINISH_STOP ? metrics->success_stop : metrics->success_length, 1);
     close_books(entry, ROUTE_DONE, 0);

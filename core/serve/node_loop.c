@@ -55,10 +55,10 @@ static void sleep_until(struct node_loop *loop, uint64_t now_ns, uint64_t next_n
 }
 
 /* One look at everything; returns when the node wants to run again. */
-static uint64_t run_once(struct node_loop *loop, uint64_t now_ns, bool *busy)
+static uint64_t run_once(struct node_loop *loop, bool *busy)
 {
     uint32_t entries = node_inbox_drain(loop->config.inbox, loop->config.node);
-    uint64_t next_ns = node_step(loop->config.node, now_ns);
+    uint64_t next_ns = node_step(loop->config.node, env_now_ns(loop->config.env));
     *busy = entries || node_was_busy(loop->config.node);
     return next_ns;
 }
@@ -79,9 +79,8 @@ static void *run(void *arg)
     uint32_t idle = 0;
     for (;;) {
         bool busy;
-        uint64_t now_ns = env_now_ns(loop->config.env);
-        bool ending = may_end(loop, now_ns);
-        uint64_t next_ns = run_once(loop, now_ns, &busy);
+        bool ending = may_end(loop, env_now_ns(loop->config.env));
+        uint64_t next_ns = run_once(loop, &busy);
         if (ending)
             return NULL;
         if (loop->config.poll == NODE_POLL_BUSY) {

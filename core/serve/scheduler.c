@@ -85,6 +85,37 @@ void scheduler_destroy(struct scheduler *scheduler)
     free(scheduler);
 }
 
+static uint32_t common_blocks(const struct sequence *a, const struct sequence *b)
+{
+    uint32_t n = a->n_blocks < b->n_blocks ? a->n_blocks : b->n_blocks, i = 0;
+    while (i < n && a->blocks[i] == b->blocks[i])
+        i++;
+    return i;
+}
+
+/*
+ * Pages of its prompt that the tree has, or will have soon because a running sequence is computing the block that this one lacks next:
+ * then *soon is set, and it had better wait for that.
+ */
+static uint32_t cached_pages(const struct scheduler *scheduler, const struct sequence *sequence, bool *soon)
+{
+    uint32_t cacheable = sequence_cacheable_tokens(sequence), useful = cacheable / scheduler->info.page_tokens;
+    uint32_t cached = radix_peek(scheduler->config.tree, sequence->namespace_id, sequence->tokens, cacheable);
+    *soon = false;
+    if (cached >= useful || cached >= sequence->n_blocks)
+        return cached;
+    uint32_t best = cached;
+    for (uint32_t i = 0; i < scheduler->n_running; i++) {
+        const struct sequence *other = scheduler->running[i];
+        if (other->inserted_pages > cached || other->n_blocks <= cached || other->blocks[cached] != sequence->blocks[cached])
+            continue;
+        uint32_t common = common_blocks(sequence, other);
+        best = common > best ? common : best;
+        *soon = true;
+    }
+    return best < useful ? best : useful;
+}
+
 int scheduler_submit(struct scheduler *scheduler, struct sequence *sequence, bool force, uint64_t now_ns)
 {
     hs_assert(sequence->state == SEQUENCE_IDLE && sequence->n_tokens > 0);
@@ -92,6 +123,8 @@ int scheduler_submit(struct scheduler *scheduler, struct sequence *sequence, boo
         return HS_ERR_BUSY;
     sequence->arrival = ++scheduler->arrivals;
     sequence->enqueued_ns = now_ns;
+    bool soon;
+    sequence->expected_rows = sequence->n_tokens - cached_pages(scheduler, sequence, &soon) * scheduler->info.page_tokens;
     sequence->tenant = admission_enter(&scheduler->admission, sequence->tenant_name);
     admission_enqueue(&scheduler->admission, sequence);
     return 0;
@@ -158,27 +191,12 @@ void scheduler_preempt(struct scheduler *scheduler, struct sequence *sequence, u
     admission_enqueue(&scheduler->admission, sequence); /* by arrival: its old place */
 }
 
-/* Whether a running sequence is computing the block that this one lacks next; it will find it in the tree soon. */
-static bool head_is_being_computed(const struct scheduler *scheduler, const struct sequence *sequence, uint32_t cached_pages)
-{
-    uint32_t useful = sequence_cacheable_tokens(sequence) / scheduler->info.page_tokens;
-    if (cached_pages >= useful || cached_pages >= sequence->n_blocks)
-        return false;
-    for (uint32_t i = 0; i < scheduler->n_running; i++) {
-        const struct sequence *other = scheduler->running[i];
-        if (other->inserted_pages <= cached_pages && other->n_blocks > cached_pages &&
-            other->blocks[cached_pages] == sequence->blocks[cached_pages])
-            return true;
-    }
-    return false;
-}
-
 /* Room for its prompt and for one more page of everything that runs; alone it may always try. */
-static bool pages_suffice(const struct scheduler *scheduler, const struct sequence *sequence, uint32_t cached_pages)
+static bool pages_suffice(const struct scheduler *scheduler, const struct sequence *sequence, uint32_t cached)
 {
     if (!scheduler->n_running)
         return true;
-    uint32_t needed = sequence->n_tokens / scheduler->info.page_tokens + 1 - cached_pages + scheduler->n_running;
+    uint32_t needed = sequence->n_tokens / scheduler->info.page_tokens + 1 - cached + scheduler->n_running;
     uint64_t promised = 0; /* pages that running prompts will still take */
     for (uint32_t i = 0; i < scheduler->n_running; i++) {
         const struct sequence *other = scheduler->running[i];
@@ -257,9 +275,10 @@ void scheduler_admit(struct scheduler *scheduler, uint64_t now_ns)
         struct sequence *sequence = admission_walk_next(&scheduler->admission);
         if (!sequence)
             return;
-        uint32_t usable = sequence_cacheable_tokens(sequence);
-        uint32_t cached = radix_peek(scheduler->config.tree, sequence->namespace_id, sequence->tokens, usable);
-        if (head_is_being_computed(scheduler, sequence, cached))
+        bool soon;
+        uint32_t cached = cached_pages(scheduler, sequence, &soon);
+        admission_expect(&scheduler->admission, sequence, sequence->n_tokens - cached * scheduler->info.page_tokens);
+        if (soon)
             continue;
         if (!pages_suffice(scheduler, sequence, cached))
             return; /* nobody overtakes for being small: large requests would never get in */
@@ -285,7 +304,7 @@ void scheduler_load(const struct scheduler *scheduler, struct scheduler_load *ou
 {
     *out = (struct scheduler_load){.waiting = scheduler->admission.n_waiting,
                                    .running = scheduler->n_running + scheduler->n_orphans,
-                                   .prefill_tokens = scheduler->admission.waiting_tokens,
+                                   .prefill_tokens = scheduler->admission.waiting_rows,
                                    .decode_tokens = scheduler->admission.n_waiting * (uint64_t)(scheduler->expected_output + 0.5),
                                    .prefill_tokens_per_s = roofline_prefill_tokens_per_s(&scheduler->roofline),
                                    .decode_step_s = roofline_decode_step_s(&scheduler->roofline),

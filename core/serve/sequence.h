@@ -69,6 +69,7 @@ struct sequence {
     uint32_t computed;       /* tokens whose KV entries are in pages */
     uint32_t inserted_pages; /* leading pages that the tree was told of */
     uint32_t cached_tokens;  /* found in cache at the first admission */
+    uint32_t expected_rows;  /* while it waits: those of the prompt that will not be in cache */
     uint32_t grant;          /* rows in the step being built or under way */
     bool in_step;            /* the step under way reads this */
     bool orphan;             /* dropped meanwhile: destroyed when the step is done */

@@ -115,12 +115,11 @@ static void stop_node(struct world_node *wn)
     wn->up = false;
     world->result->preemptions += metric(wn, "hearsay_preemptions_total");
     world->result->takeovers += metric(wn, "hearsay_takeovers_total");
-    sim_net_set_cut(world->net, wn->address, NULL, true);
+    sim_net_kill(world->net, wn->address);
     node_destroy(wn->node);
     wn->transport->ops->destroy(wn->transport);
     wn->backend->ops->destroy(wn->backend);
     metrics_destroy(wn->metrics);
-    sim_net_set_cut(world->net, wn->address, NULL, false);
 }
 
 static uint32_t n_serving(const struct world *world)
