@@ -59,7 +59,8 @@ void fingerprint_compute(const struct model_desc *desc, const uint8_t tokenizer_
 {
     static const char domain[] = "hearsay model fingerprint 1";
     crypto_generichash_state state;
-    hs_assert(sodium_init() >= 0);
+    int ready = sodium_init(); /* may be called often, from any thread */
+    hs_assert(ready >= 0);
     crypto_generichash_init(&state, NULL, 0, 32);
     add(&state, domain, sizeof domain);
     add_description(&state, desc);

@@ -20,7 +20,7 @@ enum {
 
 #define WHOLE_COPY "the file is damaged or cut off: get a whole copy"
 
-/* Reads the file from front to back; what and index say where it stands. */
+/* Reads the file from front to back. */
 struct parser {
     struct gguf *gguf;
     struct reader in;

@@ -1,5 +1,5 @@
 /*
- * A whole file mapped read-only, as the weight readers use it; and small files read into memory.
+ * Whole files mapped read-only, as the readers of weights and settings use them.
  *
  * The file must not be shortened while it is mapped: the kernel would end the process (SIGBUS). Replace model files by
  * renaming. Threading: immutable after open.

@@ -1,6 +1,7 @@
 #include "tests/unit/model/folder.h"
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +9,16 @@
 
 #include "core/base/panic.h"
 
+/* Tests cannot go on when their own preparations fail. */
+static void require(bool done)
+{
+    hs_assert(done);
+}
+
 void folder_create(struct folder *f)
 {
     snprintf(f->path, sizeof f->path, "/tmp/hearsay-model-XXXXXX");
-    hs_assert(mkdtemp(f->path));
+    require(mkdtemp(f->path) != NULL);
 }
 
 const char *folder_file(const struct folder *f, const char *name)
@@ -24,9 +31,9 @@ const char *folder_file(const struct folder *f, const char *name)
 void folder_write(const struct folder *f, const char *name, const void *bytes, size_t n)
 {
     FILE *file = fopen(folder_file(f, name), "wb");
-    hs_assert(file);
-    hs_assert(fwrite(bytes, 1, n, file) == n);
-    hs_assert(fclose(file) == 0);
+    require(file != NULL);
+    require(fwrite(bytes, 1, n, file) == n);
+    require(fclose(file) == 0);
 }
 
 void folder_write_text(const struct folder *f, const char *name, const char *text)
@@ -36,7 +43,7 @@ void folder_write_text(const struct folder *f, const char *name, const char *tex
 
 void folder_delete(const struct folder *f, const char *name)
 {
-    hs_assert(unlink(folder_file(f, name)) == 0);
+    require(unlink(folder_file(f, name)) == 0);
 }
 
 static void copy_file(const struct folder *f, const char *source, const char *name)
@@ -44,9 +51,9 @@ static void copy_file(const struct folder *f, const char *source, const char *na
     char path[2 * FOLDER_PATH], bytes[1 << 18];
     snprintf(path, sizeof path, "%s/%s", source, name);
     FILE *file = fopen(path, "rb");
-    hs_assert(file);
+    require(file != NULL);
     size_t n = fread(bytes, 1, sizeof bytes, file);
-    hs_assert(n < sizeof bytes);
+    require(n < sizeof bytes);
     fclose(file);
     folder_write(f, name, bytes, n);
 }
@@ -55,7 +62,7 @@ void folder_copy(struct folder *f, const char *source)
 {
     folder_create(f);
     DIR *dir = opendir(source);
-    hs_assert(dir);
+    require(dir != NULL);
     for (struct dirent *entry; (entry = readdir(dir));)
         if (entry->d_name[0] != '.')
             copy_file(f, source, entry->d_name);
@@ -65,12 +72,12 @@ void folder_copy(struct folder *f, const char *source)
 void folder_remove(struct folder *f)
 {
     DIR *dir = opendir(f->path);
-    hs_assert(dir);
+    require(dir != NULL);
     for (struct dirent *entry; (entry = readdir(dir));)
         if (entry->d_name[0] != '.')
             folder_delete(f, entry->d_name);
     closedir(dir);
-    hs_assert(rmdir(f->path) == 0);
+    require(rmdir(f->path) == 0);
 }
 
 void folder_update_json(const struct folder *f, const char *name, const char *changes)
@@ -78,7 +85,7 @@ void folder_update_json(const struct folder *f, const char *name, const char *ch
     json_t *object = json_load_file(folder_file(f, name), 0, NULL), *updates = json_loads(changes, 0, NULL), *value;
     const char *key;
     void *next;
-    hs_assert(object && updates);
+    require(object && updates);
     json_object_foreach_safe(updates, next, key, value)
     {
         if (json_is_null(value))
@@ -86,7 +93,7 @@ void folder_update_json(const struct folder *f, const char *name, const char *ch
         else
             json_object_set(object, key, value);
     }
-    hs_assert(json_dump_file(object, folder_file(f, name), 0) == 0);
+    require(json_dump_file(object, folder_file(f, name), 0) == 0);
     json_decref(object);
     json_decref(updates);
 }
