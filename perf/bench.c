@@ -2,8 +2,8 @@
 
 static const struct benchmark table[] = {
     {"engine", "one backend alone: prefill, decode and batches of decodes, against the machine's limit", "tokens/s", bench_engine},
-    {"serve", "clients of one or more OpenAI-compatible servers, streaming", "TTFT, inter-token latency, end to end, throughput, cache",
-     bench_serve},
+    {"serve", "clients of one or more OpenAI-compatible servers, streaming",
+     "TTFT, inter-token latency, end to end, throughput, cache", bench_serve},
 };
 
 const struct benchmark *benchmarks(uint32_t *n)

@@ -1,6 +1,6 @@
 /*
- * The engine benchmark: how fast a backend computes, alone. Each case runs once unmeasured and then --runs times; with --against the
- * peer runs the same case right after, so that both see the machine in the same mood.
+ * The engine benchmark: how fast a backend computes, alone. Each case runs once unmeasured and then --runs times; with --against
+ * the peer runs the same case right after, so that both see the machine in the same mood.
  */
 #include <stdio.h>
 

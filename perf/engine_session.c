@@ -76,7 +76,9 @@ int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t
     rng_seed(&rng, config->seed);
     *engine = (struct engine){
         .env = {.now_ns = now_ns, .random_u64 = random_u64, .self = &rng},
-        .threads = config->threads ? config->threads : config->n_cpus ? config->n_cpus : allowed_cpus(),
+        .threads = config->threads  ? config->threads
+                   : config->n_cpus ? config->n_cpus
+                                    : allowed_cpus(),
         .max_sequences = n_sequences,
         .max_tokens = n_tokens,
         .pages_each = (n_tokens + CPU_DEFAULT_PAGE_TOKENS - 1) / CPU_DEFAULT_PAGE_TOKENS,

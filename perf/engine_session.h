@@ -27,7 +27,8 @@ struct engine {
 };
 
 /* Room for n_sequences of n_tokens each. */
-int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t n_tokens, struct engine *engine, struct error *err);
+int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t n_tokens, struct engine *engine,
+                struct error *err);
 void engine_close(struct engine *engine);
 /* The first n_tokens tokens of a sequence enter the KV pages; the last chooses a token, which becomes the next of its history. */
 int engine_prefill(struct engine *engine, uint32_t sequence, uint32_t n_tokens, struct error *err);

@@ -77,8 +77,22 @@ int llama_bench_run(const struct llama_bench_case *c, double *median, struct err
     snprintf(prompt, sizeof prompt, "%u", c->prompt);
     snprintf(generate, sizeof generate, "%u", c->generate);
     snprintf(depth, sizeof depth, "%u", c->depth);
-    char *const arguments[] = {(char *)c->program, "-m", (char *)c->model, "-t", threads, "-r", runs, "-p", prompt,
-                               "-n", generate, "-d", depth, "-o", "json", NULL};
+    char *const arguments[] = {(char *)c->program,
+                               "-m",
+                               (char *)c->model,
+                               "-t",
+                               threads,
+                               "-r",
+                               runs,
+                               "-p",
+                               prompt,
+                               "-n",
+                               generate,
+                               "-d",
+                               depth,
+                               "-o",
+                               "json",
+                               NULL};
     struct strbuf output = {0};
     int rc = capture(arguments, &output, err);
     if (rc == 0) {

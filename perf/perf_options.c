@@ -39,23 +39,23 @@ static int number_list(const char *text, uint64_t max, struct number_list *out, 
 #define SETTER(name) static int set_##name(void *config, const char *text, struct error *err)
 #define CONFIG       ((struct perf_config *)config)
 
-#define NUMBER_SETTER(field, min, max)                       \
-    SETTER(field)                                            \
-    {                                                        \
-        return number(text, min, max, &CONFIG->field, err);  \
+#define NUMBER_SETTER(field, min, max)                                                                                             \
+    SETTER(field)                                                                                                                  \
+    {                                                                                                                              \
+        return number(text, min, max, &CONFIG->field, err);                                                                        \
     }
 
-#define TEXT_SETTER(field)      \
-    SETTER(field)               \
-    {                           \
-        CONFIG->field = text;   \
-        return 0;               \
+#define TEXT_SETTER(field)                                                                                                         \
+    SETTER(field)                                                                                                                  \
+    {                                                                                                                              \
+        CONFIG->field = text;                                                                                                      \
+        return 0;                                                                                                                  \
     }
 
-#define LIST_SETTER(field, max)                              \
-    SETTER(field)                                            \
-    {                                                        \
-        return number_list(text, max, &CONFIG->field, err);  \
+#define LIST_SETTER(field, max)                                                                                                    \
+    SETTER(field)                                                                                                                  \
+    {                                                                                                                              \
+        return number_list(text, max, &CONFIG->field, err);                                                                        \
     }
 
 TEXT_SETTER(json_path)

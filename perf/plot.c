@@ -23,7 +23,8 @@ static bool on_path(const char *program)
 
 int report_can_plot(struct error *err)
 {
-    return on_path("gnuplot") ? 0 : error_set(err, HS_ERR_UNSUPPORTED, "--plot needs gnuplot, which is not on the PATH; install it");
+    return on_path("gnuplot") ? 0
+                              : error_set(err, HS_ERR_UNSUPPORTED, "--plot needs gnuplot, which is not on the PATH; install it");
 }
 
 static void write_value(FILE *gnuplot, double value)

@@ -25,8 +25,8 @@ void report_option(struct report *report, const char *name, json_t *value)
         report->failed = true;
 }
 
-struct report_row *report_add(struct report *report, const char *name, const char *metric, const char *unit, struct samples *samples,
-                              bool percentiles)
+struct report_row *report_add(struct report *report, const char *name, const char *metric, const char *unit,
+                              struct samples *samples, bool percentiles)
 {
     struct report_row *rows = realloc(report->rows, (report->n_rows + 1) * sizeof *rows);
     if (!rows || samples->failed) {
@@ -98,8 +98,8 @@ static void set_number(json_t *object, const char *name, double value)
 
 static json_t *row_json(const struct report_row *row)
 {
-    json_t *object = json_pack("{s:s, s:s, s:s, s:I}", "case", row->name, "metric", row->metric, "unit", row->unit, "n",
-                               (json_int_t)row->n);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:I}", "case", row->name, "metric", row->metric, "unit", row->unit, "n", (json_int_t)row->n);
     if (!object)
         return NULL;
     set_number(object, "median", row->median);

@@ -23,9 +23,9 @@ struct report_row {
     const char *unit;
     size_t n;
     double median, min, max;
-    double p50, p99;    /* NaN: not given, as the following */
-    double limit;       /* what the machine allows */
-    const char *peer;   /* NULL: not compared */
+    double p50, p99;  /* NaN: not given, as the following */
+    double limit;     /* what the machine allows */
+    const char *peer; /* NULL: not compared */
     double peer_median, ratio;
 };
 
@@ -42,8 +42,8 @@ void report_fini(struct report *report);
 /* Notes an option in force. value is taken over. */
 void report_option(struct report *report, const char *name, json_t *value);
 /* A new row over the samples (sorted by this); NULL when out of memory. Valid until the next. */
-struct report_row *report_add(struct report *report, const char *name, const char *metric, const char *unit, struct samples *samples,
-                              bool percentiles);
+struct report_row *report_add(struct report *report, const char *name, const char *metric, const char *unit,
+                              struct samples *samples, bool percentiles);
 /* higher_is_better decides which way the ratio goes. */
 void report_compare(struct report_row *row, const char *peer, double peer_median, bool higher_is_better);
 /* One line on standard output, the heading before the first. */

@@ -1,10 +1,10 @@
 /*
  * A set of block names with page checksums: what a node advertises, and equally a replica of what a peer advertises.
  *
- * The 64-bit name space is cut into 2^page_bits digest pages by the names' top bits. Each page has an order-free checksum (sum of mixed
- * names) that follows every change at constant cost, so origin and replica compare pages at one sequence number and fetch just what
- * differs. Names are SipHash outputs, so pages fill evenly. Since h(i) names everything before block i, membership needs no parent;
- * a match still asks for every block in turn, so a hole ends it.
+ * The 64-bit name space is cut into 2^page_bits digest pages by the names' top bits. Each page has an order-free checksum (sum of
+ * mixed names) that follows every change at constant cost, so origin and replica compare pages at one sequence number and fetch
+ * just what differs. Names are SipHash outputs, so pages fill evenly. Since h(i) names everything before block i, membership needs
+ * no parent; a match still asks for every block in turn, so a hole ends it.
  *
  *     page 00  [ 0012.. 007f.. 00c4.. ]      each page is one sorted run; a name's place in it is guessed from
  *     page 01  [ 0103.. 01ee.. ]             its bits, as even as they are, and reached in a step or two

@@ -1,8 +1,8 @@
 /*
  * Book-keeping of KV pages: which are free, and how many owners each has. The bytes are the backend's.
  *
- * A page has one owner for each sequence that reads it and one for the radix tree. It is writable only by a sequence that is its sole
- * owner; anyone else copies first (copy-on-write). Freed when the last owner lets go. No allocation after create.
+ * A page has one owner for each sequence that reads it and one for the radix tree. It is writable only by a sequence that is its
+ * sole owner; anyone else copies first (copy-on-write). Freed when the last owner lets go. No allocation after create.
  *
  * The cache marks the pages that it owns. Such a page is pinned while it has further owners; the pool counts the unpinned ones and
  * tells the cache of each change, so that eviction never has to look for pages that may go.

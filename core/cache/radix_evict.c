@@ -126,8 +126,9 @@ static struct radix_node *least_worth(struct radix_tree *tree)
 }
 
 /*
- * Whether page `index` of a leaf just taken from the heap may go together with those behind it: nobody reads it, it is worth no more than
- * any other leaf, and it is not a last copy behind one that was not (the limit may not know yet of a peer's newer copies).
+ * Whether page `index` of a leaf just taken from the heap may go together with those behind it: nobody reads it, it is worth no
+ * more than any other leaf, and it is not a last copy behind one that was not (the limit may not know yet of a peer's newer
+ * copies).
  */
 static bool may_follow(const struct radix_tree *tree, const struct radix_node *leaf, uint32_t index, uint64_t limit)
 {

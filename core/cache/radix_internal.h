@@ -20,8 +20,8 @@ struct radix_node {
     struct radix_node *parent; /* NULL: a namespace's root */
     struct radix_node *first_child, *next_sibling, *previous_sibling;
     struct radix_node *bucket_next;
-    uint64_t name;       /* of the first block; a root's own hash */
-    uint32_t *run;       /* [n_pages * stride], NULL in a root */
+    uint64_t name; /* of the first block; a root's own hash */
+    uint32_t *run; /* [n_pages * stride], NULL in a root */
     uint32_t n_pages;
     uint32_t first_page; /* pages before this edge */
     uint32_t heap_index; /* NOT_IN_HEAP unless an unpinned leaf */
@@ -43,7 +43,7 @@ struct radix_tree {
     struct radix_node **buckets; /* [n_buckets], a power of two */
     uint64_t n_buckets;
     struct radix_node *first_root; /* roots are siblings */
-    struct radix_node **heap; /* [n_heap] least worth on top; as many places as pages */
+    struct radix_node **heap;      /* [n_heap] least worth on top; as many places as pages */
     uint32_t n_heap;
     uint32_t probe; /* where the search for duplicates goes on */
     struct radix_stats stats;
@@ -98,7 +98,9 @@ void radix_release_pages(struct radix_tree *tree, const struct radix_node *node,
 struct radix_node *radix_next(struct radix_node *node);
 
 /* radix_evict.c */
-void radix_leaf_update(struct radix_tree *tree, struct radix_node *node); /* puts into, moves in, or takes from the heap as is right */
-void radix_leaf_forget(struct radix_tree *tree, struct radix_node *node); /* it stops being a leaf, or its tail changes */
+/* Puts a leaf into the heap, moves it there, or takes it out, as its tail page demands; other nodes are left alone. */
+void radix_leaf_update(struct radix_tree *tree, struct radix_node *node);
+/* Takes a leaf out: it stops being one, or its tail is about to change. */
+void radix_leaf_forget(struct radix_tree *tree, struct radix_node *node);
 
 #endif

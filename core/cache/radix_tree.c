@@ -78,8 +78,8 @@ static void use_path(struct radix_tree *tree, struct radix_place place, uint64_t
         radix_leaf_update(tree, deepest);
 }
 
-uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens, uint32_t n_tokens,
-                     uint64_t now_ns, uint32_t *pages, uint32_t cap)
+uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                     uint32_t n_tokens, uint64_t now_ns, uint32_t *pages, uint32_t cap)
 {
     uint32_t n_pages = n_tokens / tree->config.page_tokens;
     struct radix_place place = radix_walk(tree, namespace_id, tokens, n_pages < cap ? n_pages : cap);
@@ -170,8 +170,8 @@ static void tell_added(struct radix_tree *tree, uint64_t parent_name, const uint
     }
 }
 
-int radix_insert(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens, const uint32_t *pages,
-                 uint32_t n_pages, uint64_t now_ns)
+int radix_insert(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                 const uint32_t *pages, uint32_t n_pages, uint64_t now_ns)
 {
     use_path(tree, radix_walk(tree, namespace_id, tokens, n_pages), now_ns, NULL);
     n_pages = make_room(tree, namespace_id, tokens, n_pages, now_ns);

@@ -11,9 +11,9 @@
  * further owners (sequences reading it) is pinned and not evicted. Only tokens whose KV entries are final (verified) may be
  * inserted. Each page also carries its block's name (block_hash.h), reported to the listener as it comes and goes.
  *
- * Eviction takes tail pages of leaves, lowest worth first: worth = recency and recompute cost of the page, lowered when another live peer is
- * known to hold the same block (the last copy in the group goes last).
- * Source: RadixAttention (SGLang, arXiv 2312.07104) for the idea; page granularity and worth are this project's.
+ * Eviction takes tail pages of leaves, lowest worth first: worth = recency and recompute cost of the page, lowered when another
+ * live peer is known to hold the same block (the last copy in the group goes last). Source: RadixAttention (SGLang, arXiv
+ * 2312.07104) for the idea; page granularity and worth are this project's.
  *
  * Memory: nodes and token runs count against max_bytes; an insertion that would pass it evicts first. Threading: node loop only.
  */
@@ -57,26 +57,26 @@ struct radix_tree *radix_create(const struct radix_config *config);
 void radix_destroy(struct radix_tree *tree);
 
 /*
- * Longest cached prefix of tokens[n_tokens], in whole pages: writes up to cap page numbers, takes a reference on each for the caller (who
- * unrefs them through the pool), marks the path as used at now_ns. Returns the number of pages.
+ * Longest cached prefix of tokens[n_tokens], in whole pages: writes up to cap page numbers, takes a reference on each for the
+ * caller (who unrefs them through the pool), marks the path as used at now_ns. Returns the number of pages.
  */
-uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens, uint32_t n_tokens,
-                     uint64_t now_ns, uint32_t *pages, uint32_t cap);
+uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                     uint32_t n_tokens, uint64_t now_ns, uint32_t *pages, uint32_t cap);
 /* The same length without references or marks. */
 uint32_t radix_peek(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
                     uint32_t n_tokens);
 /*
- * Makes pages[n_pages], holding tokens[n_pages * page_tokens], known. Where the tree has a prefix already its own pages stay (the caller
- * keeps what it has); of the rest the tree takes one reference each. Returns the number of pages newly taken: fewer, always leading, where
- * max_bytes leaves no more room because all else is pinned; or HS_ERR_NO_MEMORY (tree unchanged in meaning).
+ * Makes pages[n_pages], holding tokens[n_pages * page_tokens], known. Where the tree has a prefix already its own pages stay (the
+ * caller keeps what it has); of the rest the tree takes one reference each. Returns the number of pages newly taken: fewer, always
+ * leading, where max_bytes leaves no more room because all else is pinned; or HS_ERR_NO_MEMORY (tree unchanged in meaning).
  */
-int radix_insert(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens, const uint32_t *pages,
-                 uint32_t n_pages, uint64_t now_ns);
+int radix_insert(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                 const uint32_t *pages, uint32_t n_pages, uint64_t now_ns);
 /* Frees at least n_pages pages if so many are unpinned; returns how many. */
 uint32_t radix_evict(struct radix_tree *tree, uint32_t n_pages, uint64_t now_ns);
 /*
- * Pages that eviction could free now, O(1). An upper bound: a page without readers below which a reader holds a page counts too (that
- * reader computed its own copies of the path, which only happens when two sequences prefill the same tokens at once).
+ * Pages that eviction could free now, O(1). An upper bound: a page without readers below which a reader holds a page counts too
+ * (that reader computed its own copies of the path, which only happens when two sequences prefill the same tokens at once).
  */
 uint32_t radix_evictable_pages(const struct radix_tree *tree);
 /* Drops everything that is not pinned by sequences; pinned pages are forgotten by the tree too (their sequences keep them). */

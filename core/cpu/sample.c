@@ -42,8 +42,7 @@ void sample_scratch_destroy(struct sample_scratch *scratch)
     free(scratch);
 }
 
-static void noise_bits(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token,
-                       uint32_t out[SAMPLE_TOKENS_PER_CALL])
+static void noise_bits(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token, uint32_t out[SAMPLE_TOKENS_PER_CALL])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     const uint32_t counter[4] = {token / SAMPLE_TOKENS_PER_CALL, position, choice, 0};
@@ -77,8 +76,8 @@ static double score_of(const struct sampling_params *sampling, uint32_t position
 }
 
 /*
- * Among all tokens. The likeliest one's score comes first; then few blocks hold a logit that any noise could lift above it, of those
- * few a token whose own noise might, and only such a token's logarithms are computed.
+ * Among all tokens. The likeliest one's score comes first; then few blocks hold a logit that any noise could lift above it, of
+ * those few a token whose own noise might, and only such a token's logarithms are computed.
  */
 static uint32_t choose_among_all(const float *logits, uint32_t n_vocab, uint32_t likeliest, uint32_t position,
                                  const struct sampling_params *sampling, const struct sample_kernels *kernels)

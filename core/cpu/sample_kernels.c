@@ -65,8 +65,8 @@ ALWAYS_INLINE double sum_exp_body(const float *x, uint32_t n, double max, double
 }
 
 /*
- * Philox4x32-10 (core/base/rng.c has the plain one; a test holds them together) for SAMPLE_BLOCK / 4 counters side by side. Written so that the
- * loop over counters is the vectorised one.
+ * Philox4x32-10 (core/base/rng.c has the plain one; a test holds them together) for SAMPLE_BLOCK / 4 counters side by side. Written
+ * so that the loop over counters is the vectorised one.
  */
 ALWAYS_INLINE void philox_block(const struct sample_noise_key *key, uint32_t first, uint32_t *bits)
 {
@@ -92,8 +92,8 @@ ALWAYS_INLINE void philox_block(const struct sample_noise_key *key, uint32_t fir
 }
 
 /*
- * Never below the Gumbel noise of these bits, without a logarithm. The noise is at most -ln(v) for v = 1 - u, since -ln(u) >= 1 - u; v is at least
- * 2^-31 f; and log2(f) is at least what f's own bits say, read as a number (exponent plus mantissa).
+ * Never below the Gumbel noise of these bits, without a logarithm. The noise is at most -ln(v) for v = 1 - u, since -ln(u) >= 1 -
+ * u; v is at least 2^-31 f; and log2(f) is at least what f's own bits say, read as a number (exponent plus mantissa).
  */
 ALWAYS_INLINE float gumbel_bound(uint32_t bits)
 {
@@ -112,28 +112,27 @@ ALWAYS_INLINE float bound_block_body(const float *x, float temperature, const st
     return block_max(upper, SAMPLE_BLOCK);
 }
 
-#define VARIANT(suffix, attribute)                                                                     \
-    attribute static uint32_t argmax_##suffix(const float *x, uint32_t n)                              \
-    {                                                                                                  \
-        return argmax_body(x, n);                                                                      \
-    }                                                                                                  \
-    attribute static double sum_exp_##suffix(const float *x, uint32_t n, double max, double scale)     \
-    {                                                                                                  \
-        return sum_exp_body(x, n, max, scale);                                                         \
-    }                                                                                                  \
-    attribute static float max_block_##suffix(const float *x)                                          \
-    {                                                                                                  \
-        return block_max(x, SAMPLE_BLOCK);                                                             \
-    }                                                                                                  \
-    attribute static float bound_block_##suffix(const float *x, float temperature,                     \
-                                                const struct sample_noise_key *key, uint32_t first,    \
-                                                uint32_t *bits, float *upper)                          \
-    {                                                                                                  \
-        return bound_block_body(x, temperature, key, first, bits, upper);                              \
-    }                                                                                                  \
-    static const struct sample_kernels kernels_##suffix = {.argmax = argmax_##suffix,                  \
-                                                           .sum_exp = sum_exp_##suffix,                \
-                                                           .bound_block = bound_block_##suffix,        \
+#define VARIANT(suffix, attribute)                                                                                                 \
+    attribute static uint32_t argmax_##suffix(const float *x, uint32_t n)                                                          \
+    {                                                                                                                              \
+        return argmax_body(x, n);                                                                                                  \
+    }                                                                                                                              \
+    attribute static double sum_exp_##suffix(const float *x, uint32_t n, double max, double scale)                                 \
+    {                                                                                                                              \
+        return sum_exp_body(x, n, max, scale);                                                                                     \
+    }                                                                                                                              \
+    attribute static float max_block_##suffix(const float *x)                                                                      \
+    {                                                                                                                              \
+        return block_max(x, SAMPLE_BLOCK);                                                                                         \
+    }                                                                                                                              \
+    attribute static float bound_block_##suffix(const float *x, float temperature, const struct sample_noise_key *key,             \
+                                                uint32_t first, uint32_t *bits, float *upper)                                      \
+    {                                                                                                                              \
+        return bound_block_body(x, temperature, key, first, bits, upper);                                                          \
+    }                                                                                                                              \
+    static const struct sample_kernels kernels_##suffix = {.argmax = argmax_##suffix,                                              \
+                                                           .sum_exp = sum_exp_##suffix,                                            \
+                                                           .bound_block = bound_block_##suffix,                                    \
                                                            .max_block = max_block_##suffix};
 
 VARIANT(generic, )

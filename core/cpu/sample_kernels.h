@@ -22,8 +22,8 @@ struct sample_kernels {
     /* Sum of exp((x[i] - max) * scale), x[i] <= max. */
     double (*sum_exp)(const float *x, uint32_t n, double max, double scale);
     /*
-     * The noise's bits of the tokens first .. first + SAMPLE_BLOCK - 1 (first a multiple of SAMPLE_BLOCK), and for each a value that x[i] plus
-     * temperature times its noise does not exceed (but for float rounding). Returns the largest of them.
+     * The noise's bits of the tokens first .. first + SAMPLE_BLOCK - 1 (first a multiple of SAMPLE_BLOCK), and for each a value
+     * that x[i] plus temperature times its noise does not exceed (but for float rounding). Returns the largest of them.
      */
     float (*bound_block)(const float *x, float temperature, const struct sample_noise_key *key, uint32_t first, uint32_t *bits,
                          float *upper);

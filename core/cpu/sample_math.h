@@ -1,7 +1,7 @@
 /*
- * log and exp for sampling, in plain double arithmetic (+ - * / in the order written, no contraction), so that every IEEE machine gets
- * the same bits; a C library's differ in the last place between versions and between its own code paths. Relative error
- * below 1e-15. Vectorisable: no branches, no table.
+ * log and exp for sampling, in plain double arithmetic (+ - * / in the order written, no contraction), so that every IEEE machine
+ * gets the same bits; a C library's differ in the last place between versions and between its own code paths. Relative error below
+ * 1e-15. Vectorisable: no branches, no table.
  */
 #ifndef HEARSAY_CPU_SAMPLE_MATH_H
 #define HEARSAY_CPU_SAMPLE_MATH_H

@@ -170,8 +170,8 @@ static void answer_span(const struct null_backend *self, const struct step_span 
         uint32_t n_past = span->position + span->n_tokens - span->n_outputs + i + 1;
         uint32_t n_answer = n_past > span->n_prompt ? n_past - span->n_prompt : 0;
         struct row_result *result = &span->results[i];
-        result->token = span->targets ? span->targets[i]
-                                      : null_model_choose(&self->config, span->sampling, states[i], n_past, n_answer);
+        result->token =
+            span->targets ? span->targets[i] : null_model_choose(&self->config, span->sampling, states[i], n_past, n_answer);
         null_model_score(&self->config, span->sampling, states[i], n_answer, result);
         if (span->logits)
             null_model_logits(&self->config, span->sampling, states[i], n_answer, span->logits + (size_t)i * self->config.n_vocab);

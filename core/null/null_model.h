@@ -2,7 +2,8 @@
  * The null backend's "language model": a chain of states over the tokens, and a distribution that hangs on the state alone.
  *
  *     state(-1) = 0,  state(p) = mix(state(p-1), token at p)
- *     ranks 0 .. 19 are neighbouring ids from an id drawn by the state, rank r of probability 2^-(r+1); all other tokens share 2^-20
+ *     ranks 0 .. 19 are neighbouring ids from an id drawn by the state, rank r of probability 2^-(r+1); all other tokens share
+ * 2^-20
  *
  * So logprobs are those of a proper distribution, greedy decoding takes rank 0, and a temperature above 0 draws a rank. Filters,
  * penalties and biases do not act; min_tokens does.

@@ -95,8 +95,7 @@ void model_fini(struct radix_model *model)
 
 struct radix_listener model_listener(struct radix_model *model)
 {
-    return (struct radix_listener){
-        .added = on_added, .removed = on_removed, .held_elsewhere = on_held_elsewhere, .self = model};
+    return (struct radix_listener){.added = on_added, .removed = on_removed, .held_elsewhere = on_held_elsewhere, .self = model};
 }
 
 static const struct model_block *find(const struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens,

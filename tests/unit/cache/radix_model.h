@@ -8,7 +8,12 @@
 #include "core/cache/block_set.h"
 #include "core/cache/radix_tree.h"
 
-enum { MODEL_PAGE_TOKENS = 4, MODEL_MAX_PAGES = 16, MODEL_POOL_PAGES = 96, MODEL_PATH_TOKENS = MODEL_PAGE_TOKENS * MODEL_MAX_PAGES };
+enum {
+    MODEL_PAGE_TOKENS = 4,
+    MODEL_MAX_PAGES = 16,
+    MODEL_POOL_PAGES = 96,
+    MODEL_PATH_TOKENS = MODEL_PAGE_TOKENS * MODEL_MAX_PAGES
+};
 
 struct model_block {
     uint8_t namespace_id[NAMESPACE_BYTES];

@@ -186,12 +186,9 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_a_flag_array),
-        cmocka_unit_test(test_checksum_forgets_the_order),
-        cmocka_unit_test(test_checksum_is_fixed),
-        cmocka_unit_test(test_match_ends_at_a_hole),
-        cmocka_unit_test(test_cap_refuses),
-        cmocka_unit_test(test_at_most_twelve_bytes_a_name),
+        cmocka_unit_test(test_equals_a_flag_array), cmocka_unit_test(test_checksum_forgets_the_order),
+        cmocka_unit_test(test_checksum_is_fixed),   cmocka_unit_test(test_match_ends_at_a_hole),
+        cmocka_unit_test(test_cap_refuses),         cmocka_unit_test(test_at_most_twelve_bytes_a_name),
         cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

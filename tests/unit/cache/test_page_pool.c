@@ -121,8 +121,10 @@ static void test_create_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_page_once), cmocka_unit_test(test_no_pages),
-        cmocka_unit_test(test_watcher_sees_pins_of_cached_pages), cmocka_unit_test(test_counts_owners),
+        cmocka_unit_test(test_every_page_once),
+        cmocka_unit_test(test_no_pages),
+        cmocka_unit_test(test_watcher_sees_pins_of_cached_pages),
+        cmocka_unit_test(test_counts_owners),
         cmocka_unit_test(test_create_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

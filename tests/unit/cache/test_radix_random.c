@@ -1,6 +1,6 @@
 /*
- * Random streams of what a node does with its cache, each step compared with the naive model: sequences start (match, fill up with new
- * pages, evicting where the pool is empty), insert what they have, end; flushes; peers get and drop copies; allocations fail.
+ * Random streams of what a node does with its cache, each step compared with the naive model: sequences start (match, fill up with
+ * new pages, evicting where the pool is empty), insert what they have, end; flushes; peers get and drop copies; allocations fail.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,8 +32,8 @@ struct world {
     struct sequence sequences[N_SEQUENCES];
     uint64_t now_ns;
     uint64_t max_bytes;
-    bool failures;  /* allocations fail now and then */
-    bool unmerged;  /* one did: chains may stand unmerged from now on */
+    bool failures; /* allocations fail now and then */
+    bool unmerged; /* one did: chains may stand unmerged from now on */
 };
 
 static void world_init(struct world *world, uint64_t seed, uint64_t max_bytes, bool failures)
@@ -99,7 +99,8 @@ static void start(struct world *world, struct sequence *sequence)
     if (n_tokens > MODEL_PATH_TOKENS)
         n_tokens = MODEL_PATH_TOKENS;
     assert_int_equal(radix_peek(world->tree, sequence->namespace_id, sequence->tokens, n_tokens), expected);
-    uint32_t n = radix_match(world->tree, sequence->namespace_id, sequence->tokens, n_tokens, world->now_ns, sequence->pages, n_pages);
+    uint32_t n =
+        radix_match(world->tree, sequence->namespace_id, sequence->tokens, n_tokens, world->now_ns, sequence->pages, n_pages);
     assert_int_equal(n, expected);
     for (uint32_t i = 0; i < n; i++)
         assert_int_equal(sequence->pages[i], model_page(&world->model, sequence->namespace_id, sequence->tokens, i + 1));
@@ -120,8 +121,7 @@ static void insert(struct world *world, struct sequence *sequence)
     uint32_t n_pages = (uint32_t)rng_below(&world->rng, sequence->n_pages + 1);
     bool arm = world->failures && rng_below(&world->rng, 3) == 0;
     fail_malloc_after(arm ? 1 + (uint32_t)rng_below(&world->rng, 6) : 0);
-    int taken =
-        radix_insert(world->tree, sequence->namespace_id, sequence->tokens, sequence->pages, n_pages, world->now_ns);
+    int taken = radix_insert(world->tree, sequence->namespace_id, sequence->tokens, sequence->pages, n_pages, world->now_ns);
     bool failed = fail_malloc_done();
     world->unmerged |= failed;
     if (taken < 0) {
@@ -134,8 +134,8 @@ static void insert(struct world *world, struct sequence *sequence)
     assert_true(known + (uint32_t)taken <= n_pages);
     if (world->max_bytes == UINT64_MAX)
         assert_int_equal(known + (uint32_t)taken, n_pages);
-    assert_int_equal(model_insert(&world->model, sequence->namespace_id, sequence->tokens, sequence->pages, known + (uint32_t)taken),
-                     taken);
+    assert_int_equal(
+        model_insert(&world->model, sequence->namespace_id, sequence->tokens, sequence->pages, known + (uint32_t)taken), taken);
 }
 
 static void end(struct world *world, struct sequence *sequence)

@@ -273,14 +273,10 @@ static void test_a_wrong_page_is_found_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_BACKEND(test_any_cut_gives_the_same_token),
-        WITH_BACKEND(test_draws_follow_seed_choice_and_token),
-        WITH_BACKEND(test_scores_are_a_distribution),
-        WITH_BACKEND(test_stops_as_often_as_told),
-        WITH_BACKEND(test_time_is_modelled_and_in_order),
-        WITH_BACKEND(test_bad_steps_are_refused),
-        WITH_BACKEND(test_a_copied_page_serves_as_well),
-        WITH_BACKEND(test_a_wrong_page_is_found_out),
+        WITH_BACKEND(test_any_cut_gives_the_same_token),  WITH_BACKEND(test_draws_follow_seed_choice_and_token),
+        WITH_BACKEND(test_scores_are_a_distribution),     WITH_BACKEND(test_stops_as_often_as_told),
+        WITH_BACKEND(test_time_is_modelled_and_in_order), WITH_BACKEND(test_bad_steps_are_refused),
+        WITH_BACKEND(test_a_copied_page_serves_as_well),  WITH_BACKEND(test_a_wrong_page_is_found_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

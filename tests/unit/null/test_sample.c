@@ -20,13 +20,15 @@ static struct sampling_params plain(float temperature)
     return (struct sampling_params){.temperature = temperature, .top_p = 1.0f, .repetition_penalty = 1.0f, .seed = 99};
 }
 
-static struct step_span span_of(const uint32_t *history, uint32_t n_tokens, uint32_t n_outputs, const struct sampling_params *sampling)
+static struct step_span span_of(const uint32_t *history, uint32_t n_tokens, uint32_t n_outputs,
+                                const struct sampling_params *sampling)
 {
     return (struct step_span){
         .history = history, .n_tokens = n_tokens, .n_prompt = n_tokens, .n_outputs = n_outputs, .sampling = sampling};
 }
 
-static uint32_t sample(const float *logits, uint32_t n_vocab, const struct step_span *span, uint32_t output, struct sample_scratch *s)
+static uint32_t sample(const float *logits, uint32_t n_vocab, const struct step_span *span, uint32_t output,
+                       struct sample_scratch *s)
 {
     struct row_result result;
     sample_row(logits, n_vocab, span, output, &result, s);
@@ -82,7 +84,8 @@ static void check_bounds(void)
                 max = upper[i] > max ? upper[i] : max;
             }
             assert_true(largest == max);
-            assert_int_equal(sample_kernels_variant(v)->max_block(logits) == logits[sample_kernels_variant(v)->argmax(logits, SAMPLE_BLOCK)], 1);
+            assert_int_equal(
+                sample_kernels_variant(v)->max_block(logits) == logits[sample_kernels_variant(v)->argmax(logits, SAMPLE_BLOCK)], 1);
         }
     }
 }

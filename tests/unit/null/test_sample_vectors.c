@@ -123,8 +123,7 @@ static void test_choices(void **state)
             row.sampling.seed = seed + draw;
             sample_row(row.logits, row.n_vocab, &row.span, 0, &result, scratch);
             if (result.token != (uint32_t)json_integer_value(expected))
-                fail_msg("case %zu draw %zu: token %u, expected %u", i, draw, result.token,
-                         (uint32_t)json_integer_value(expected));
+                fail_msg("case %zu draw %zu: token %u, expected %u", i, draw, result.token, (uint32_t)json_integer_value(expected));
         }
         sample_scratch_destroy(scratch);
     }
