@@ -21,10 +21,10 @@ void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id
     if (c->books.n_bookings == BOOKINGS_MAX)
         return;
     c->books.bookings[c->books.n_bookings++] = (struct booking){.id = ticket->intent_id,
-                                .boot_id = boot_id,
-                                .decided_ns = ticket->decided_ns,
-                                .load_version = c->load_version,
-                                .uncached_tokens = ticket->uncached_tokens};
+                                                                .boot_id = boot_id,
+                                                                .decided_ns = ticket->decided_ns,
+                                                                .load_version = c->load_version,
+                                                                .uncached_tokens = ticket->uncached_tokens};
 }
 
 static uint64_t rtt_ns(const struct member *m)
@@ -59,6 +59,25 @@ static void look_at_foreign_intent(struct cluster *c, const struct intent *inten
     m->outlook.unseen_requests++;
 }
 
+/* A node that has measured nothing yet is taken for an average one: a fixed guess would look fast beside nodes that are truly
+ * measured under load. */
+static void look_at_rates(struct cluster *c)
+{
+    double rates = c->load.prefill_tokens_per_s, steps = c->load.decode_step_s;
+    uint32_t n_rates = rates > 0, n_steps = steps > 0;
+    for (uint32_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (!member_is_routable(c, m))
+            continue;
+        rates += m->header.load.prefill_tokens_per_s;
+        n_rates += m->header.load.prefill_tokens_per_s > 0;
+        steps += m->header.load.decode_step_s;
+        n_steps += m->header.load.decode_step_s > 0;
+    }
+    c->books.group_prefill_tokens_per_s = n_rates ? rates / n_rates : 0;
+    c->books.group_decode_step_s = n_steps ? steps / n_steps : 0;
+}
+
 void books_look(struct cluster *c, const struct route_query *query, uint64_t now_ns)
 {
     c->books.self = (struct outlook){0};
@@ -70,6 +89,7 @@ void books_look(struct cluster *c, const struct route_query *query, uint64_t now
         if (c->books.intents[i].id && !c->books.intents[i].ours)
             look_at_foreign_intent(c, &c->books.intents[i], now_ns);
     intents_look(c, query, now_ns);
+    look_at_rates(c);
 }
 
 double books_blame(const struct member *m, uint64_t now_ns)

@@ -5,8 +5,8 @@
  *     books.c   bookings, tickets' ends, blame        cost.c    predicted completion of one candidate
  *     intent.c  placements                            route.c   the choice among candidates
  *
- * Both tables are fixed: when the bookings are full a request is routed without being booked, and a new intent replaces the one that
- * expires first. Threading: node loop only.
+ * Both tables are fixed: when the bookings are full a request is routed without being booked, and a new intent replaces the one
+ * that expires first. Threading: node loop only.
  */
 #ifndef HEARSAY_CLUSTER_BOOKS_H
 #define HEARSAY_CLUSTER_BOOKS_H
@@ -41,7 +41,7 @@ struct head_seen {
 
 /* What the tables say of one node with respect to the request being routed. */
 struct outlook {
-    uint64_t unseen_tokens;   /* prefill sent there that its last stated load cannot contain yet */
+    uint64_t unseen_tokens; /* prefill sent there that its last stated load cannot contain yet */
     uint32_t unseen_requests;
     uint32_t promised_blocks; /* of the request's prompt, by placements */
     uint64_t promised_ready_ns;
@@ -51,10 +51,11 @@ struct books {
     struct booking bookings[BOOKINGS_MAX]; /* the first n_bookings */
     uint32_t n_bookings;
     struct outlook self;
+    double group_prefill_tokens_per_s, group_decode_step_s; /* means of what nodes measured, 0: nobody has */
     struct intent intents[INTENTS_MAX];
     struct head_seen heads[HEADS_MAX]; /* by head % HEADS_MAX: a newer one overwrites */
     double repeat_share;               /* of requests whose head had been here before, moving average */
-    double typical_tokens; /* moving average of uncached tokens of a request */
+    double typical_tokens;             /* moving average of uncached tokens of a request */
     struct candidate *candidates;
     uint32_t cap_candidates;
 };
@@ -69,8 +70,8 @@ struct candidate {
     double link_s;         /* the same with the link's uncertainty */
     double wait_s;         /* until it is our turn, and until promised blocks are there */
     double prefill_s, decode_s;
-    double margin_s; /* uncertainty: of the link and of load that we have not heard of */
-    double total_s;  /* delay + wait + prefill + decode */
+    double margin_s;       /* uncertainty: of the link and of load that we have not heard of */
+    double total_s;        /* delay + wait + prefill + decode */
     double full_prefill_s; /* of the whole prompt there, nothing cached */
     bool idle;
     double score_s; /* what is compared in the end */
@@ -79,7 +80,7 @@ struct candidate {
 
 /* Fills *out for member m (NULL: ourselves), from its outlook. */
 void cost_predict(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out);
-/* Measured there, else here, else a prior. */
+/* Measured there, else the group's mean, else a prior. */
 double cost_prefill_rate(const struct cluster *c, const struct member *m);
 
 /* Sets every node's outlook: one pass over the tables, however large the group is. */

@@ -35,9 +35,10 @@ static bool register_router(struct cluster *c)
         m->outcomes[i] = metrics_counter(c->metrics, "hearsay_route_outcomes_total", labels, "How routed requests ended.");
         ok &= m->outcomes[i] != NULL;
     }
-    m->predicted = metrics_histogram(c->metrics, "hearsay_route_predicted_seconds", "", "Predicted completion of requests that completed.",
-                                     seconds_bounds, N_BOUNDS);
-    m->actual = metrics_histogram(c->metrics, "hearsay_route_actual_seconds", "", "Their actual completion.", seconds_bounds, N_BOUNDS);
+    m->predicted = metrics_histogram(c->metrics, "hearsay_route_predicted_seconds", "",
+                                     "Predicted completion of requests that completed.", seconds_bounds, N_BOUNDS);
+    m->actual =
+        metrics_histogram(c->metrics, "hearsay_route_actual_seconds", "", "Their actual completion.", seconds_bounds, N_BOUNDS);
     m->miss = metrics_histogram(c->metrics, "hearsay_route_miss_seconds", "", "Distance of prediction and actual completion.",
                                 seconds_bounds, N_BOUNDS);
     m->intents = metrics_counter(c->metrics, "hearsay_route_intents_total", "", "Placement announcements sent.");
@@ -82,7 +83,8 @@ bool cluster_metrics_register(struct cluster *c)
         ok &= *counters[i].counter != NULL;
     }
     m->advertised = metrics_gauge(c->metrics, "hearsay_advertised_blocks", "", "Blocks that this node advertises.", 1);
-    m->replica_age = metrics_gauge(c->metrics, "hearsay_replica_age_seconds", "", "Age of the oldest replica of a live peer.", 1000000);
+    m->replica_age =
+        metrics_gauge(c->metrics, "hearsay_replica_age_seconds", "", "Age of the oldest replica of a live peer.", 1000000);
     return ok && m->advertised && m->replica_age && register_members(c) && register_router(c);
 }
 

@@ -10,8 +10,8 @@
 /* Until somebody has measured: a small model on a few CPU cores. */
 static const double prior_prefill_tokens_per_s = 500, prior_decode_step_s = 0.020;
 static const double prior_rtt_s = 0.050;
-/* A decode step costs as much as this many rows before its first row: reading the weights. From batched decode on CPUs (steps of 12, 24
- * and 58 ms with 1, 4 and 16 rows), and too pessimistic, thus harmless, where rows are cheaper. */
+/* A decode step costs as much as this many rows before its first row: reading the weights. From batched decode on CPUs (steps of
+ * 12, 24 and 58 ms with 1, 4 and 16 rows), and too pessimistic, thus harmless, where rows are cheaper. */
 static const double step_fixed_rows = 3;
 static const double margin_floor_s = 0.002, load_half_known_s = 1;
 static const double longest_s = 1e6;
@@ -45,7 +45,8 @@ static double unheard_load_s(const struct cluster *c, const struct member *m, do
     return bounded(unknown_share * c->books.typical_tokens / rate);
 }
 
-static void predict_cached(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out)
+static void predict_cached(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns,
+                           struct candidate *out)
 {
     uint32_t page = c->config.page_tokens;
     out->held_blocks = m ? replica_match(&m->replica, query->blocks, query->n_blocks) : query->local_cached_tokens / page;
@@ -65,7 +66,7 @@ static void predict_cached(struct cluster *c, struct member *m, const struct rou
 double cost_prefill_rate(const struct cluster *c, const struct member *m)
 {
     const struct cluster_load *load = m ? &m->header.load : &c->load;
-    return first_positive(load->prefill_tokens_per_s, c->load.prefill_tokens_per_s, prior_prefill_tokens_per_s);
+    return first_positive(load->prefill_tokens_per_s, c->books.group_prefill_tokens_per_s, prior_prefill_tokens_per_s);
 }
 
 void cost_predict(struct cluster *c, struct member *m, const struct route_query *query, uint64_t now_ns, struct candidate *out)
@@ -75,7 +76,7 @@ void cost_predict(struct cluster *c, struct member *m, const struct route_query 
     const struct cluster_load *load = m ? &m->header.load : &c->load;
     const struct outlook *outlook = m ? &m->outlook : &c->books.self;
     double rate = cost_prefill_rate(c, m);
-    double step = first_positive(load->decode_step_s, c->load.decode_step_s, prior_decode_step_s);
+    double step = first_positive(load->decode_step_s, c->books.group_decode_step_s, prior_decode_step_s);
 
     double queue_s = ((double)load->prefill_tokens + (double)outlook->unseen_tokens) / rate;
     uint32_t uncached = query->n_tokens - out->cached_tokens;

@@ -3,8 +3,8 @@
  *
  * Up to DIRECT_PEERS peers all of them are told in every round, each from where it stands. In larger groups a round goes to
  * 4 + log2(n) peers in turn, and who learns something new from it relays the datagram once to as many random peers
- * (infect and die), a bounded number of hops; the few that this misses see the gap at the origin's next header in their turn and pull from
- * the origin. So one change costs a node at most 4 + log2(n) datagrams, whether it made the change or relays it.
+ * (infect and die), a bounded number of hops; the few that this misses see the gap at the origin's next header in their turn and
+ * pull from the origin. So one change costs a node at most 4 + log2(n) datagrams, whether it made the change or relays it.
  */
 #include <string.h>
 

@@ -15,12 +15,12 @@
 #include "core/base/rng.h"
 #include "core/base/u64_map.h"
 #include "core/cluster/advert.h"
+#include "core/cluster/books.h"
 #include "core/cluster/cluster.h"
 #include "core/cluster/replica.h"
-#include "core/cluster/books.h"
 #include "core/cluster/wire.h"
 
-#define MS UINT64_C(1000000)
+#define MS     UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
 
 enum { PROBES_MAX = 64, DATAGRAM_MAX = 9000, MEMBERS_MAX = WIRE_MEMBERS_MAX };
@@ -53,8 +53,8 @@ struct member {
     struct replica replica;
     bool has_header, compatible, mismatch_logged;
     struct wire_header header;
-    uint64_t header_ns, replica_ns; /* of arrival; replica_ns: last known equal to the origin's */
-    uint64_t pushed; /* our last change sent there */
+    uint64_t header_ns, replica_ns;            /* of arrival; replica_ns: last known equal to the origin's */
+    uint64_t pushed;                           /* our last change sent there */
     uint64_t gossiped_ns, ask_at_ns, hello_ns; /* hello_ns: of ours that went out on this connection, 0: not yet */
     struct bucket bucket;
 
@@ -77,7 +77,8 @@ struct probe {
 };
 
 struct cluster_metrics {
-    struct counter *sent_bytes, *received_bytes, *rounds, *relays, *pulls, *manifests, *pages, *rejected, *suspicions, *deaths, *intents;
+    struct counter *sent_bytes, *received_bytes, *rounds, *relays, *pulls, *manifests, *pages, *rejected, *suspicions, *deaths,
+        *intents;
     struct counter *reasons[2][6], *outcomes[5];
     struct gauge *states[5], *health, *advertised, *replica_age;
     struct histogram *predicted, *actual, *miss;

@@ -163,8 +163,8 @@ static void remove_missing(struct replica *r, const struct wire_page *page)
 
 bool replica_apply_page(struct replica *r, const struct wire_page *page)
 {
-    if (!r->set || !wire_epoch_equal(r->epoch, page->epoch) || !r->stale[page->page] || page->sequence < r->page_changed[page->page] ||
-        !page_is_sound(page))
+    if (!r->set || !wire_epoch_equal(r->epoch, page->epoch) || !r->stale[page->page] ||
+        page->sequence < r->page_changed[page->page] || !page_is_sound(page))
         return false;
     remove_missing(r, page);
     for (uint32_t i = 0; i < page->n; i++)

@@ -45,7 +45,8 @@ void replica_init(struct replica *replica, struct replica_budget *budget);
 void replica_fini(struct replica *replica);
 /* Drops what it knows. */
 void replica_clear(struct replica *replica);
-/* An epoch other than the present one starts empty at 0. 0 or HS_ERR_NO_MEMORY. An older counter of the same boot is refused: HS_ERR_INVALID. */
+/* An epoch other than the present one starts empty at 0. 0 or HS_ERR_NO_MEMORY. An older counter of the same boot is refused:
+ * HS_ERR_INVALID. */
 int replica_enter_epoch(struct replica *replica, struct wire_epoch epoch);
 /* Changes newly applied; 0 for duplicates and gaps. */
 uint32_t replica_apply_delta(struct replica *replica, const struct wire_delta *delta);

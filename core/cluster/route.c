@@ -1,17 +1,17 @@
 /*
- * The choice. Candidates are ourselves and every eligible peer; each has a predicted completion (cost.c), and a peer must beat the rest by
- * its margin too. Four rules stand above the plain minimum:
+ * The choice. Candidates are ourselves and every eligible peer; each has a predicted completion (cost.c), and a peer must beat the
+ * rest by its margin too. Four rules stand above the plain minimum:
  *
- *  - Cold heads (nobody holds or is promised a fair part of the head, or a long rest is unknown to all) go to the first node in rendezvous order (Thaler & Ravishankar 1998) of
- *    the head's name that is not overloaded against the best (bounded load, Mirrokni et al. 2018), so entries agree
- *    without talking. Only among nodes that are near, that is where the link costs a small share of the prefill: over slow links
- *    agreeing is not worth it.
- *  - While a head is being computed, the rest of its prefill counts as wait there. A second node may start it too only where that wins by a
- *    whole prefill (or the head is finished somewhere and its holders' queues cost more than a prefill), it is the next in rendezvous
- *    order, and at most two compute it at a time: heads spread from one node to two, then on, never to all at once.
- *  - A remote answer pays the link again with every later request of the same head, a local one pays the prefill once. So a remote candidate
- *    is charged the link for the repetitions to be expected and for those already paid (as in ski rental, Karlin et al. 1988): over slow
- *    links a head that keeps coming is soon computed here, and one that came once is not.
+ *  - Cold heads (nobody holds or is promised a fair part of the head, or a long rest is unknown to all) go to the first node in
+ * rendezvous order (Thaler & Ravishankar 1998) of the head's name that is not overloaded against the best (bounded load, Mirrokni
+ * et al. 2018), so entries agree without talking. Only among nodes that are near, that is where the link costs a small share of the
+ * prefill: over slow links agreeing is not worth it.
+ *  - While a head is being computed, the rest of its prefill counts as wait there. A second node may start it too only where that
+ * wins by a whole prefill (or the head is finished somewhere and its holders' queues cost more than a prefill), it is the next in
+ * rendezvous order, and at most two compute it at a time: heads spread from one node to two, then on, never to all at once.
+ *  - A remote answer pays the link again with every later request of the same head, a local one pays the prefill once. So a remote
+ * candidate is charged the link for the repetitions to be expected and for those already paid (as in ski rental, Karlin et al.
+ * 1988): over slow links a head that keeps coming is soon computed here, and one that came once is not.
  *  - A node that is idle and knows as much of the prompt as anyone computes by itself.
  */
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 
 enum { HEAD_BLOCKS = 16, COLD_BLOCKS_MIN = 8, COLD_REST_BLOCKS = 32, ANNOUNCE_BLOCKS = 4, COPIES_IN_PROGRESS = 2 };
 
-static const double near_share = 0.05;       /* link cost over prefill, below which a node is near */
+static const double near_share = 0.05;         /* link cost over prefill, below which a node is near */
 static const double bounded_load_slack = 0.25; /* of a prefill, above the best node's completion */
 static const double tie_s = 0.001, tie_share = 0.01;
 static const double repeats_max = 4;
@@ -51,8 +51,8 @@ static bool is_ramped(const struct cluster *c, const struct member *m, uint64_t 
 
 static bool is_eligible(const struct cluster *c, const struct member *m, const struct route_query *query, uint64_t now_ns)
 {
-    return member_is_routable(c, m) && !m->header.load.push_back && !m->header.load.draining && books_blame(m, now_ns) < blame_limit &&
-           is_ramped(c, m, now_ns) && !is_excluded(query, m->peer);
+    return member_is_routable(c, m) && !m->header.load.push_back && !m->header.load.draining &&
+           books_blame(m, now_ns) < blame_limit && is_ramped(c, m, now_ns) && !is_excluded(query, m->peer);
 }
 
 static uint32_t gather(struct cluster *c, const struct route_query *query, uint64_t now_ns)
@@ -89,8 +89,9 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* The head's name: a block deep enough that prompts which merely begin alike (a chat template's first words) differ in it. With `known` blocks
- * known already it is the next in a fixed row of depths, so that entries with slightly different knowledge still agree. */
+/* The head's name: a block deep enough that prompts which merely begin alike (a chat template's first words) differ in it. With
+ * `known` blocks known already it is the next in a fixed row of depths, so that entries with slightly different knowledge still
+ * agree. */
 static uint64_t head_beyond(const struct route_query *query, uint32_t known)
 {
     uint32_t depth = HEAD_BLOCKS;
@@ -259,7 +260,8 @@ static const struct candidate *choose_lowest(struct cluster *c, const struct rou
     double best = 1e300;
     for (uint32_t i = 0; i < n; i++) {
         double penalty_s = 0;
-        bool allowed = !s->longest || holds(&all[i], s->longest) || may_copy(&all[i], next, s, c->config.page_tokens, query, &penalty_s);
+        bool allowed =
+            !s->longest || holds(&all[i], s->longest) || may_copy(&all[i], next, s, c->config.page_tokens, query, &penalty_s);
         all[i].score_s = allowed ? score(&all[i]) + penalty_s : 1e300;
         if (all[i].member)
             all[i].score_s += rent.repeats * all[i].delay_s + rent.paid_s;

@@ -21,7 +21,8 @@ static enum wire_state to_wire(enum cluster_peer_state state)
 
 void spread_write_self(const struct cluster *c, struct wire_member *out)
 {
-    *out = (struct wire_member){.boot_id = c->info.boot_id, .incarnation = c->incarnation, .state = c->left ? WIRE_LEFT : WIRE_ALIVE};
+    *out =
+        (struct wire_member){.boot_id = c->info.boot_id, .incarnation = c->incarnation, .state = c->left ? WIRE_LEFT : WIRE_ALIVE};
     memcpy(out->name, c->config.name, sizeof out->name);
     memcpy(out->address, c->info.local, sizeof out->address);
     memcpy(out->http_address, c->config.http_address, sizeof out->http_address);

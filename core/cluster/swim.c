@@ -44,7 +44,8 @@ static struct probe *open_probe(struct cluster *c, uint64_t boot_id, uint64_t no
         if (!c->probes[i].open)
             slot = &c->probes[i];
     if (slot)
-        *slot = (struct probe){.open = true, .number = ++c->probe_number, .sent_ns = now_ns, .deadline_ns = deadline_ns, .boot_id = boot_id};
+        *slot = (struct probe){
+            .open = true, .number = ++c->probe_number, .sent_ns = now_ns, .deadline_ns = deadline_ns, .boot_id = boot_id};
     return slot;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Anti-entropy, the listening side, and what the origin answers. The listener drives: it knows what it lacks, asks, and asks again when no
- * answer came; the origin keeps nothing per listener but its byte rate, so an answer cut short by the rate is just a part.
+ * Anti-entropy, the listening side, and what the origin answers. The listener drives: it knows what it lacks, asks, and asks again
+ * when no answer came; the origin keeps nothing per listener but its byte rate, so an answer cut short by the rate is just a part.
  */
 #include <string.h>
 
@@ -20,12 +20,12 @@ static void log_mismatch(struct cluster *c, struct member *m)
         return;
     m->mismatch_logged = true;
     if (memcmp(header->fingerprint, c->config.fingerprint, sizeof header->fingerprint) != 0)
-        log_warn("cluster", "peer %s serves another model (fingerprint %02x%02x%02x%02x, ours %02x%02x%02x%02x): not routed to", who,
-                 header->fingerprint[0], header->fingerprint[1], header->fingerprint[2], header->fingerprint[3], c->config.fingerprint[0],
-                 c->config.fingerprint[1], c->config.fingerprint[2], c->config.fingerprint[3]);
+        log_warn("cluster", "peer %s serves another model (fingerprint %02x%02x%02x%02x, ours %02x%02x%02x%02x): not routed to",
+                 who, header->fingerprint[0], header->fingerprint[1], header->fingerprint[2], header->fingerprint[3],
+                 c->config.fingerprint[0], c->config.fingerprint[1], c->config.fingerprint[2], c->config.fingerprint[3]);
     else if (header->page_tokens != c->config.page_tokens)
-        log_warn("cluster", "peer %s has another page size (%u tokens, ours %u): not routed to; start all with one --page-tokens", who,
-                 header->page_tokens, c->config.page_tokens);
+        log_warn("cluster", "peer %s has another page size (%u tokens, ours %u): not routed to; start all with one --page-tokens",
+                 who, header->page_tokens, c->config.page_tokens);
     else
         log_warn("cluster", "peer %s computes in another arithmetic class (%s, ours %s): not routed to under --same-bits", who,
                  header->arithmetic, c->config.arithmetic);

@@ -53,13 +53,14 @@ static void add_text(struct strbuf *out, const char *key, const char *text)
 
 static void add_load(struct strbuf *out, const struct cluster_load *load)
 {
-    strbuf_printf(out,
-                  "\"load\":{\"waiting\":%u,\"running\":%u,\"prefill_tokens\":%" PRIu64 ",\"decode_tokens\":%" PRIu64
-                  ",\"prefill_tokens_per_s\":%.6g,\"decode_step_s\":%.6g,\"free_pages\":%u,\"total_pages\":%u,\"draft_capacity\":%u,"
-                  "\"push_back\":%s,\"draining\":%s}",
-                  load->waiting, load->running, load->prefill_tokens, load->decode_tokens, (double)load->prefill_tokens_per_s,
-                  (double)load->decode_step_s, load->free_pages, load->total_pages, load->draft_capacity,
-                  load->push_back ? "true" : "false", load->draining ? "true" : "false");
+    strbuf_printf(
+        out,
+        "\"load\":{\"waiting\":%u,\"running\":%u,\"prefill_tokens\":%" PRIu64 ",\"decode_tokens\":%" PRIu64
+        ",\"prefill_tokens_per_s\":%.6g,\"decode_step_s\":%.6g,\"free_pages\":%u,\"total_pages\":%u,\"draft_capacity\":%u,"
+        "\"push_back\":%s,\"draining\":%s}",
+        load->waiting, load->running, load->prefill_tokens, load->decode_tokens, (double)load->prefill_tokens_per_s,
+        (double)load->decode_step_s, load->free_pages, load->total_pages, load->draft_capacity, load->push_back ? "true" : "false",
+        load->draining ? "true" : "false");
 }
 
 static void add_peer(struct strbuf *out, const struct cluster_peer_info *peer, const struct member *m)
@@ -75,9 +76,9 @@ static void add_peer(struct strbuf *out, const struct cluster_peer_info *peer, c
                   "\"rtt_us\":%.3f,\"rtt_deviation_us\":%.3f,\"load_age_ms\":%.3f,\"in_flight\":%u,"
                   "\"replica\":{\"blocks\":%u,\"sequence\":%" PRIu64 ",\"age_ms\":%.3f},",
                   peer->routable ? "true" : "false", m->up ? "true" : "false", m->compatible ? "true" : "false", m->incarnation,
-                  m->replica.epoch.boot_id, m->replica.epoch.counter, (double)peer->rtt_ns / 1e3, (double)peer->rtt_variance_ns / 1e3,
-                  (double)peer->load_age_ns / 1e6, peer->in_flight, peer->replica_blocks, peer->replica_sequence,
-                  (double)peer->replica_age_ns / 1e6);
+                  m->replica.epoch.boot_id, m->replica.epoch.counter, (double)peer->rtt_ns / 1e3,
+                  (double)peer->rtt_variance_ns / 1e3, (double)peer->load_age_ns / 1e6, peer->in_flight, peer->replica_blocks,
+                  peer->replica_sequence, (double)peer->replica_age_ns / 1e6);
     add_load(out, &peer->load);
     strbuf_puts(out, "}");
 }
@@ -101,7 +102,8 @@ static void add_self(const struct cluster *c, struct strbuf *out)
     strbuf_printf(out, "\"page_tokens\":%u,\"epoch\":\"%016" PRIx64 ":%u\",\"sequence\":%" PRIu64 ",\"advertised_blocks\":%u,",
                   c->config.page_tokens, c->info.boot_id, c->epoch_counter, advert_sequence(c->advert),
                   block_set_len(advert_set(c->advert)));
-    strbuf_printf(out, "\"incarnation\":%u,\"local_health\":%u,\"left\":%s,", c->incarnation, c->local_health, c->left ? "true" : "false");
+    strbuf_printf(out, "\"incarnation\":%u,\"local_health\":%u,\"left\":%s,", c->incarnation, c->local_health,
+                  c->left ? "true" : "false");
     add_load(out, &load);
     strbuf_puts(out, "}");
 }

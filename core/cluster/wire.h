@@ -1,10 +1,10 @@
 /*
  * The cluster's messages as bytes (docs/protocol-cluster.md has the tables).
  *
- * Every message starts with its kind and WIRE_VERSION; integers are little-endian, counts are LEB128, strings carry their length. A decoder
- * accepts a message whole or not at all: every length is checked against the message and against the limits below before
- * anything is used, and nothing is allocated. Lists stay in the message and are walked through an iterator that decoding has already
- * walked once, so walking cannot fail.
+ * Every message starts with its kind and WIRE_VERSION; integers are little-endian, counts are LEB128, strings carry their length. A
+ * decoder accepts a message whole or not at all: every length is checked against the message and against the limits below before
+ * anything is used, and nothing is allocated. Lists stay in the message and are walked through an iterator that decoding has
+ * already walked once, so walking cannot fail.
  *
  * Threading: pure functions. Views point into the message and live as long as it does.
  */
@@ -15,7 +15,13 @@
 #include "core/cache/block_set.h"
 #include "core/cluster/cluster.h"
 
-enum { WIRE_VERSION = 1, WIRE_MEMBERS_MAX = 4096, WIRE_INTENT_BLOCKS_MAX = 96, WIRE_PAGE_NAMES_MAX = 65536, WIRE_ARITHMETIC_BYTES = 48 };
+enum {
+    WIRE_VERSION = 1,
+    WIRE_MEMBERS_MAX = 4096,
+    WIRE_INTENT_BLOCKS_MAX = 96,
+    WIRE_PAGE_NAMES_MAX = 65536,
+    WIRE_ARITHMETIC_BYTES = 48
+};
 
 enum wire_kind {
     WIRE_HELLO = 1,
@@ -182,7 +188,8 @@ enum { WIRE_DIGEST_HOPS_AT = 2 };
 void wire_write_pull(struct writer *w, const struct wire_pull *pull);
 void wire_write_manifest(struct writer *w, struct wire_epoch epoch, uint64_t sequence, const uint64_t checksums[BLOCK_SET_PAGES]);
 void wire_write_page_request(struct writer *w, const struct wire_page_request *request);
-void wire_write_page(struct writer *w, struct wire_epoch epoch, uint64_t sequence, uint32_t page, const uint64_t *names, uint32_t n);
+void wire_write_page(struct writer *w, struct wire_epoch epoch, uint64_t sequence, uint32_t page, const uint64_t *names,
+                     uint32_t n);
 void wire_write_intent(struct writer *w, const struct wire_intent *intent, const uint64_t *blocks);
 
 #endif

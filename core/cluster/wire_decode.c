@@ -134,7 +134,8 @@ static void read_digest(struct reader *r, struct wire_digest *digest)
     while (wire_next_run(r, &run))
         delta->n_changes += run.n;
     /* A delta lies within the sequence that its header states; number 0 is the empty set at the start. */
-    if (delta->n_changes && (delta->first == 0 || delta->first > header->sequence || header->sequence - delta->first + 1 < delta->n_changes))
+    if (delta->n_changes &&
+        (delta->first == 0 || delta->first > header->sequence || header->sequence - delta->first + 1 < delta->n_changes))
         r->failed = true;
 }
 

@@ -1,7 +1,7 @@
 /*
  * A world whose nodes compute, in a simple way: one queue of prefills in order of arrival at a fixed rate, decodes beside it with
- * steps that grow with the rows, a prefix cache without eviction that feeds the digest. Requests are routed by the cluster under test,
- * travel over the world's link and are answered; the fleet counts who computed what and when it was done.
+ * steps that grow with the rows, a prefix cache without eviction that feeds the digest. Requests are routed by the cluster under
+ * test, travel over the world's link and are answered; the fleet counts who computed what and when it was done.
  */
 #ifndef HEARSAY_TESTS_UNIT_CLUSTER_FLEET_H
 #define HEARSAY_TESTS_UNIT_CLUSTER_FLEET_H
@@ -44,10 +44,12 @@ struct fleet {
     uint64_t total_cached_tokens;
 };
 
-void fleet_start(struct fleet *fleet, uint32_t n, uint64_t seed, const struct cluster_config *config, const struct world_link *link);
+void fleet_start(struct fleet *fleet, uint32_t n, uint64_t seed, const struct cluster_config *config,
+                 const struct world_link *link);
 void fleet_stop(struct fleet *fleet);
 /* head_blocks of head `head`, then tail_tokens of tail `tail` (whole blocks are named). */
-void fleet_prompt(struct job *job, uint64_t head, uint32_t head_blocks, uint64_t tail, uint32_t tail_tokens, uint32_t output_tokens);
+void fleet_prompt(struct job *job, uint64_t head, uint32_t head_blocks, uint64_t tail, uint32_t tail_tokens,
+                  uint32_t output_tokens);
 /* Submits the job at a time (absolute) at an entry. The job stays the caller's. */
 void fleet_submit(struct fleet *fleet, struct job *job, uint32_t entry, uint64_t at_ns);
 /* Until n_done jobs are done. */

@@ -254,7 +254,7 @@ static void test_memory_cap_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budget_takes_heads_first), cmocka_unit_test(test_waiting_block_removed_costs_nothing),
+        cmocka_unit_test(test_budget_takes_heads_first),  cmocka_unit_test(test_waiting_block_removed_costs_nothing),
         cmocka_unit_test(test_cap_displaces_the_deepest), cmocka_unit_test(test_replica_follows_at_random),
         cmocka_unit_test(test_gap_and_duplicates),        cmocka_unit_test(test_correction_heals_by_checksum),
         cmocka_unit_test(test_memory_cap_holds),

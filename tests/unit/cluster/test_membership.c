@@ -135,7 +135,8 @@ static void test_partition_heals(void **state)
     world_stop(&w);
 }
 
-/* Connections survive (none of them carries anything reliable), so only SWIM sees the partition and only its probes of the dead see the end of it. */
+/* Connections survive (none of them carries anything reliable), so only SWIM sees the partition and only its probes of the dead see
+ * the end of it. */
 static void test_partition_heals_without_redial(void **state)
 {
     start(5, 6, &lan);
@@ -196,7 +197,8 @@ static void test_seed_that_comes_later(void **state)
 
 static struct rng dice;
 
-/* Breaks bytes behind kind and version of every fifth message; world.c sends from a buffer of its own, so they may be changed in place. */
+/* Breaks bytes behind kind and version of every fifth message; world.c sends from a buffer of its own, so they may be changed in
+ * place. */
 static bool break_bytes(struct world *world, uint32_t from, uint32_t to, const uint8_t *data, size_t len)
 {
     if (rng_below(&dice, 5) || len < 3)
@@ -215,8 +217,8 @@ static bool all_alive(struct world *world)
     return true;
 }
 
-/* Sealing keeps such messages out; if one came in all the same it must not harm memory (run under the sanitizers), and membership heals. What a
- * forged header says is believed: members of a group trust each other. */
+/* Sealing keeps such messages out; if one came in all the same it must not harm memory (run under the sanitizers), and membership
+ * heals. What a forged header says is believed: members of a group trust each other. */
 static void test_broken_messages(void **state)
 {
     start(5, 12, &lan);

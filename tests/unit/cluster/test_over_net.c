@@ -1,4 +1,5 @@
-/* The cluster over the real reliability layer and sealing, on the simulated wire: what the made-up network of world.h might get wrong. */
+/* The cluster over the real reliability layer and sealing, on the simulated wire: what the made-up network of world.h might get
+ * wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,8 +144,8 @@ static void expect_known(int origin, const uint64_t *names, uint32_t n, uint64_t
 
 static void test_over_the_real_transport(void **state)
 {
-    struct sim_net_config config = {
-        .seed = 11, .link = {.delay_ns = ms, .jitter_ns = ms, .loss = 0.05, .duplicate = 0.02, .reorder = 0.05}};
+    struct sim_net_config config = {.seed = 11,
+                                    .link = {.delay_ns = ms, .jitter_ns = ms, .loss = 0.05, .duplicate = 0.02, .reorder = 0.05}};
     net = sim_net_create(&config);
     now_ns = 1000 * ms;
     sim_net_advance(net, now_ns);
@@ -160,7 +161,8 @@ static void test_over_the_real_transport(void **state)
     nodes[1].digest.added(nodes[1].digest.self, 1, names, 200);
     expect_known(1, names, 200, 1000 * ms);
 
-    /* A crash is noticed by all, once each; the restart is a new member that fetches all that it missed: pages, by reliable messages. */
+    /* A crash is noticed by all, once each; the restart is a new member that fetches all that it missed: pages, by reliable
+     * messages. */
     uint32_t gone[N];
     for (int i = 0; i < N; i++)
         gone[i] = nodes[i].gone_calls;

@@ -344,6 +344,22 @@ static void test_slow_link_is_not_worth_a_small_prefix(void **state)
     fleet_stop(&fleet);
 }
 
+/* The holder has measured itself under load; we have measured nothing. That must not make us look fast. */
+static void test_unmeasured_is_taken_for_average(void **state)
+{
+    start(3);
+    fleet_prompt(&jobs[0], 1, 60, 2, 30, 60);
+    fleet_warm(&fleet, 1, &jobs[0]);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct cluster_load load = {.prefill_tokens_per_s = i == 1 ? 80 : 0, .decode_step_s = i == 1 ? 0.07f : 0};
+        cluster_set_load(fleet.world.nodes[i].cluster, &load);
+    }
+    world_run(&fleet.world, SECOND);
+    assert_int_equal(decide(&jobs[0], 0), 0);
+    assert_int_equal(jobs[0].ticket.peer, 1);
+    fleet_stop(&fleet);
+}
+
 /* A peer may state what it likes: sums stay finite, and a request that has nowhere else to go goes there. */
 static void test_absurd_load(void **state)
 {
@@ -423,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_intents_are_heard_and_revoked),
         cmocka_unit_test(test_intent_expires),
         cmocka_unit_test(test_slow_link_is_not_worth_a_small_prefix),
+        cmocka_unit_test(test_unmeasured_is_taken_for_average),
         cmocka_unit_test(test_absurd_load),
         cmocka_unit_test(test_json_and_metrics),
     };

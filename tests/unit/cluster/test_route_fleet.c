@@ -132,8 +132,8 @@ static void test_never_worse_than_local_over_slow_links(void **state)
             uint64_t seed = 10 * (uint64_t)i + (uint64_t)rate;
             struct outcome local = run_mix(ROUTE_NONE, &link, rate, 500, seed), cost = run_mix(ROUTE_COST, &link, rate, 500, seed);
             printf("    seed %llu, RTT %llu ms, %.0f/s: local mean %.3f p99 %.2f hits %.2f, cost mean %.3f p99 %.2f hits %.2f\n",
-                   (unsigned long long)seed, (unsigned long long)one_way_ms[i] * 2, rate, local.mean_s, local.p99_s, local.hit_share, cost.mean_s, cost.p99_s,
-                   cost.hit_share);
+                   (unsigned long long)seed, (unsigned long long)one_way_ms[i] * 2, rate, local.mean_s, local.p99_s,
+                   local.hit_share, cost.mean_s, cost.p99_s, cost.hit_share);
             assert_true(cost.mean_s <= local.mean_s * 1.01);
         }
     }

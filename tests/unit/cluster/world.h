@@ -1,7 +1,7 @@
 /*
- * Several clusters in virtual time over a made-up network: delay, jitter, loss, duplication (thus reordering), partitions, crashes, all from
- * one seed. The transport keeps transport.h's promises (reliable messages in order, PEER_DOWN after silence, a new
- * boot id after a restart) and nothing more. Threading: none.
+ * Several clusters in virtual time over a made-up network: delay, jitter, loss, duplication (thus reordering), partitions, crashes,
+ * all from one seed. The transport keeps transport.h's promises (reliable messages in order, PEER_DOWN after silence, a new boot id
+ * after a restart) and nothing more. Threading: none.
  */
 #ifndef HEARSAY_TESTS_UNIT_CLUSTER_WORLD_H
 #define HEARSAY_TESTS_UNIT_CLUSTER_WORLD_H
@@ -11,7 +11,7 @@
 
 enum { WORLD_NODES_MAX = 64 };
 
-#define MS UINT64_C(1000000)
+#define MS     UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
 
 struct world;
@@ -59,7 +59,8 @@ struct world {
 };
 
 /* n nodes, all started, every one joined to node 0; config is the template. */
-void world_start(struct world *world, uint32_t n, uint64_t seed, const struct cluster_config *config, const struct world_link *link);
+void world_start(struct world *world, uint32_t n, uint64_t seed, const struct cluster_config *config,
+                 const struct world_link *link);
 void world_stop(struct world *world);
 void world_run(struct world *world, uint64_t for_ns);
 /* Runs until the condition holds, at most for_ns; whether it held. */
