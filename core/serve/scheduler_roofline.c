@@ -4,7 +4,7 @@
 
 static const double FORGET = 0.99;       /* of the fit: about the last hundred steps count */
 static const double WORTH_DOUBLING = 0.95; /* a row must cost less than this much of before for twice as many to be worth it */
-enum { SAMPLES_NEEDED = 3, FIRST_BUDGET = 64 };
+enum { SAMPLES_NEEDED = 3, FIRST_BUDGET = 64, FIRST_PREFILL_CLASS = 3 /* 8 rows and more */ };
 
 void roofline_init(struct roofline *roofline, uint32_t max_rows, uint32_t fixed_budget)
 {
@@ -73,13 +73,10 @@ void roofline_observe(struct roofline *roofline, const struct roofline_sample *s
     roofline->row_ns[c] += share * (duration / rows - roofline->row_ns[c]);
     roofline->samples[c]++;
     roofline->steps++;
-    if (sample->prefill_rows) {
-        roofline->prefill_rows = 0.95 * roofline->prefill_rows + rows;
-        roofline->prefill_ns = 0.95 * roofline->prefill_ns + duration;
+    if (sample->prefill_rows)
         move_budget(roofline);
-    } else {
+    else
         roofline->decode_ns += (roofline->decode_ns > 0 ? 0.1 : 1) * (duration - roofline->decode_ns);
-    }
 }
 
 uint32_t roofline_budget(const struct roofline *roofline)
@@ -98,7 +95,10 @@ uint64_t roofline_predict_ns(const struct roofline *roofline, uint32_t rows, uin
 
 float roofline_prefill_tokens_per_s(const struct roofline *roofline)
 {
-    return roofline->prefill_ns > 0 ? (float)(roofline->prefill_rows * 1e9 / roofline->prefill_ns) : 0;
+    for (uint32_t c = class_of(roofline_budget(roofline)); c >= FIRST_PREFILL_CLASS; c--)
+        if (roofline->samples[c])
+            return (float)(1e9 / roofline->row_ns[c]);
+    return 0;
 }
 
 float roofline_decode_step_s(const struct roofline *roofline)

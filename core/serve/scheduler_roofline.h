@@ -24,8 +24,7 @@ struct roofline {
     uint32_t samples[ROOFLINE_CLASSES];
     double weight[3], covariance[3][3]; /* of the fit, in microseconds over (1, rows, context / 1024) */
     uint64_t steps;
-    double prefill_rows, prefill_ns; /* decayed sums over steps with prefill */
-    double decode_ns;                /* mean of pure decode steps, 0: none yet */
+    double decode_ns; /* mean of pure decode steps, 0: none yet */
 };
 
 struct roofline_sample {
@@ -39,7 +38,8 @@ void roofline_observe(struct roofline *roofline, const struct roofline_sample *s
 uint32_t roofline_budget(const struct roofline *roofline);
 /* Predicted duration of a step; 0 before anything was measured. */
 uint64_t roofline_predict_ns(const struct roofline *roofline, uint32_t rows, uint64_t context);
-float roofline_prefill_tokens_per_s(const struct roofline *roofline); /* 0: not measured */
+/* Of steps as large as the budget, or as the largest seen below it: short tails of cached prompts say little of long ones. 0: not measured. */
+float roofline_prefill_tokens_per_s(const struct roofline *roofline);
 float roofline_decode_step_s(const struct roofline *roofline);        /* 0: not measured */
 
 #endif
