@@ -1,18 +1,22 @@
 /*
  * The choice. Candidates are ourselves and every eligible peer; each has a predicted completion (cost.c), and a peer must beat the
- * rest by its margin too. Four rules stand above the plain minimum:
+ * rest by its margin too. Four rules stand above the plain minimum.
  *
- *  - Cold heads (nobody holds or is promised a fair part of the head, or a long rest is unknown to all) go to the first node in
- * rendezvous order (Thaler & Ravishankar 1998) of the head's name that is not overloaded against the best (bounded load, Mirrokni
- * et al. 2018), so entries agree without talking. Only among nodes that are near, that is where the link costs a small share of the
- * prefill: over slow links agreeing is not worth it.
- *  - While a head is being computed, the rest of its prefill counts as wait there. A second node may start it too only where that
- * wins by a whole prefill (or the head is finished somewhere and its holders' queues cost more than a prefill), it is the next in
- * rendezvous order, and at most two compute it at a time: heads spread from one node to two, then on, never to all at once.
- *  - A remote answer pays the link again with every later request of the same head, a local one pays the prefill once. So a remote
- * candidate is charged the link for the repetitions to be expected and for those already paid (as in ski rental, Karlin et al.
- * 1988): over slow links a head that keeps coming is soon computed here, and one that came once is not.
- *  - A node that is idle and knows as much of the prompt as anyone computes by itself.
+ * Cold heads. If nobody holds or is promised a fair part of the head, or a long rest is new to all, the request goes to the first
+ * node in rendezvous order (Thaler & Ravishankar 1998) of the head's name that is not overloaded against the best (bounded load,
+ * Mirrokni et al. 2018), so entries agree without talking. Only among nodes that are near, that is where the link costs a small
+ * share of the prefill: over slow links agreeing is not worth it.
+ *
+ * Copies. While a head is being computed, the rest of its prefill counts as wait there. A second node may start it too only where
+ * that wins by a whole prefill (or the head is finished somewhere and its holders' queues cost more than a prefill), it is the
+ * next in rendezvous order, and at most two compute it at a time: heads spread from one node to two, then on, never to all at once.
+ *
+ * Rent. A remote answer pays the link again with every later request of the same head, a local one pays the prefill once. So a
+ * remote candidate is charged the link for the repetitions to be expected and for those already paid (as in ski rental, Karlin et
+ * al. 1988): over slow links a head that keeps coming is soon computed here, and one that came once is not.
+ *
+ * Home. A node that is idle and knows as much of the prompt as anyone computes by itself, unless the first rule applies: a long
+ * rest that is new to all may be new to other entries at the same moment, and meeting costs at most a twentieth of its prefill.
  */
 #include <stdlib.h>
 #include <string.h>
