@@ -232,6 +232,47 @@ static void test_dear_pages_stay_longer(void **state)
     assert_int_equal(peek(f, home, "abcdefghijklmnopqrstuvwxyz"), 26);
 }
 
+/* Reads a path, so that its leaf's worth is found anew. */
+static void touch(struct fixture *f, const char *text, uint64_t now_ns)
+{
+    uint32_t pages[N_PAGES];
+    release(f, pages, match(f, text, now_ns, pages));
+}
+
+/* Splitting and merging an edge leaves the pages' depths, and so their worth, as they were. */
+static void test_depth_survives_split_and_merge(void **state)
+{
+    struct fixture *f = *state;
+    put(f, home, "abcdefghijklmnop", 0);               /* 16 pages deep */
+    put(f, abroad, "0123456789ABC", 0);                /* 13 */
+    assert_int_equal(put(f, home, "abcdefghX", 0), 1); /* splits the first path in the middle; 9 deep */
+    touch(f, "abcdefghijklmnop", 0);
+    assert_int_equal(radix_evict(f->tree, 1, 1), 1); /* the shallowest leaf, which merges the halves again */
+    assert_int_equal(peek(f, home, "abcdefghX"), 8);
+    touch(f, "abcdefghijklmnop", 0);
+    assert_int_equal(n_nodes(f), 2);
+    assert_int_equal(radix_evict(f->tree, 1, 1), 1); /* 13 against 16 */
+    assert_int_equal(peek(f, abroad, "0123456789ABC"), 12);
+    put(f, abroad, "0123456789ABCDEFGHIJ", 0); /* 20 against 16 */
+    touch(f, "abcdefghijklmnop", 0);
+    assert_int_equal(radix_evict(f->tree, 1, 1), 1);
+    assert_int_equal(peek(f, home, "abcdefghijklmnop"), 15);
+}
+
+static void test_depth_survives_a_second_split(void **state)
+{
+    struct fixture *f = *state;
+    put(f, home, "abcdefghijklmnop", 0);
+    put(f, home, "abcdefghX", SECOND_NS); /* stays */
+    put(f, home, "abcdefghijklY", 0);     /* splits the lower half */
+    assert_int_equal(radix_evict(f->tree, 1, 1), 1);
+    assert_int_equal(peek(f, home, "abcdefghijklY"), 12); /* and its halves merge */
+    touch(f, "abcdefghijklmnop", 0);
+    put(f, abroad, "0123456789AB", 0); /* 12 against 16 */
+    assert_int_equal(radix_evict(f->tree, 1, 1), 1);
+    assert_int_equal(peek(f, abroad, "0123456789AB"), 11);
+}
+
 static void test_last_copies_go_last(void **state)
 {
     struct fixture *f = *state;
@@ -326,6 +367,8 @@ int main(void)
         WITH_TREE(test_least_recently_used_goes_first),
         WITH_TREE(test_a_cold_tail_is_trimmed_from_a_hot_head),
         WITH_TREE(test_dear_pages_stay_longer),
+        WITH_TREE(test_depth_survives_split_and_merge),
+        WITH_TREE(test_depth_survives_a_second_split),
         WITH_TREE(test_last_copies_go_last),
         WITH_TREE(test_pinned_pages_stay),
         WITH_TREE(test_flush_forgets_pinned_pages_too),
