@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "core/base/rng.h"
 #include "core/null/null_backend.h"
 #include "perf/progress.h"
 
@@ -52,7 +51,7 @@ static uint32_t allowed_cpus(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
-static int create_sequences(struct engine *engine, uint64_t seed, struct error *err)
+static int create_sequences(struct engine *engine, struct error *err)
 {
     size_t n = engine->max_sequences;
     engine->history = calloc(n * engine->max_tokens, sizeof *engine->history);
@@ -61,10 +60,8 @@ static int create_sequences(struct engine *engine, uint64_t seed, struct error *
     engine->results = calloc(n, sizeof *engine->results);
     if (!engine->history || !engine->pages || !engine->spans || !engine->results)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
-    struct rng rng;
-    rng_seed(&rng, seed);
     for (size_t i = 0; i < n * engine->max_tokens; i++)
-        engine->history[i] = (uint32_t)rng_below(&rng, engine->info.n_vocab);
+        engine->history[i] = (uint32_t)rng_below(&engine->rng, engine->info.n_vocab);
     for (size_t i = 0; i < n * engine->pages_each; i++)
         engine->pages[i] = (uint32_t)i;
     return 0;
@@ -72,10 +69,8 @@ static int create_sequences(struct engine *engine, uint64_t seed, struct error *
 
 int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t n_tokens, struct engine *engine, struct error *err)
 {
-    static struct rng rng;
-    rng_seed(&rng, config->seed);
     *engine = (struct engine){
-        .env = {.now_ns = now_ns, .random_u64 = random_u64, .self = &rng},
+        .env = {.now_ns = now_ns, .random_u64 = random_u64, .self = &engine->rng},
         .threads = config->threads  ? config->threads
                    : config->n_cpus ? config->n_cpus
                                     : allowed_cpus(),
@@ -84,10 +79,11 @@ int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t
         .pages_each = (n_tokens + CPU_DEFAULT_PAGE_TOKENS - 1) / CPU_DEFAULT_PAGE_TOKENS,
         .greedy = {.top_p = 1, .repetition_penalty = 1},
     };
+    rng_seed(&engine->rng, config->seed);
     int rc = create_backend(config, n_sequences * engine->pages_each, engine, err);
     if (rc == 0) {
         engine->backend->ops->info(engine->backend, &engine->info);
-        rc = create_sequences(engine, config->seed, err);
+        rc = create_sequences(engine, err);
     }
     if (rc)
         engine_close(engine);

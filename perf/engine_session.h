@@ -7,6 +7,7 @@
 #ifndef HEARSAY_PERF_ENGINE_SESSION_H
 #define HEARSAY_PERF_ENGINE_SESSION_H
 
+#include "core/base/rng.h"
 #include "core/model/model_weights.h"
 #include "core/port/backend.h"
 #include "perf/bench.h"
@@ -16,6 +17,7 @@ struct engine {
     struct backend_info info;
     struct model_weights *weights; /* NULL with the null backend */
     struct env env;
+    struct rng rng; /* the env's, and of the prompts */
     uint32_t threads;
     uint32_t max_sequences, max_tokens; /* each sequence has pages for max_tokens */
     uint32_t *history;                  /* [max_sequences][max_tokens] */
