@@ -97,6 +97,7 @@ void admission_remove(struct admission *admission, struct sequence *sequence)
 {
     struct tenant *t = &admission->tenants[sequence->tenant];
     hs_assert(sequence->state == SEQUENCE_WAITING && t->n_waiting > 0);
+    admission_follow(admission, sequence, false);
     if (t->cursor == sequence)
         t->cursor = sequence->next;
     if (sequence->previous)
@@ -119,6 +120,13 @@ void admission_expect(struct admission *admission, struct sequence *sequence, ui
     admission->waiting_rows += rows;
     admission->waiting_rows -= sequence->expected_rows;
     sequence->expected_rows = rows;
+}
+
+void admission_follow(struct admission *admission, struct sequence *sequence, bool follows)
+{
+    admission->n_following += follows;
+    admission->n_following -= sequence->follows;
+    sequence->follows = follows;
 }
 
 void admission_walk_begin(struct admission *admission)

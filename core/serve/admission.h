@@ -35,6 +35,7 @@ struct admission {
     struct tenant tenants[ADMISSION_TENANTS];
     uint32_t n_tenants;
     uint32_t n_waiting;
+    uint32_t n_following;  /* of these, they wait only for a prefix that a running sequence is computing */
     uint64_t waiting_rows; /* that those who wait are expected to need before their first token */
 };
 
@@ -49,6 +50,8 @@ void admission_enqueue(struct admission *admission, struct sequence *sequence);
 void admission_remove(struct admission *admission, struct sequence *sequence);
 /* A better estimate of the rows that a waiting sequence will need. */
 void admission_expect(struct admission *admission, struct sequence *sequence, uint32_t rows);
+/* Whether it waits for nothing but a prefix that is being computed. */
+void admission_follow(struct admission *admission, struct sequence *sequence, bool follows);
 
 /*
  * Walks candidates in fair order: begin, then promise() the rows of everything that runs, then next() until NULL. A candidate that

@@ -47,7 +47,7 @@ static void send_refusal(struct node *node, uint32_t peer, const struct forward_
 {
     struct forward_message message = {.kind = FORWARD_REFUSE, .id = about->id, .attempt = about->attempt};
     message.refuse.reason = reason;
-    message.refuse.depth = scheduler_waiting(node->scheduler);
+    message.refuse.depth = node->load.waiting;
     counter_add(node->metrics.refusals, 1);
     (void)forward_send(node, peer, &message); /* if that fails the entry's time-out speaks */
 }
@@ -168,7 +168,7 @@ static bool refused(const struct node *node, const struct forward_request *reque
     *reason = node->draining ? FORWARD_REFUSED_DRAINING : FORWARD_REFUSED_FULL;
     uint64_t wait = scheduler_predict_wait_ns(node->scheduler);
     return node->draining || node->push_back || node->n_services == node->max_services ||
-           scheduler_waiting(node->scheduler) >= node->config.max_waiting || (request->remaining_ns && wait > request->remaining_ns);
+           scheduler_is_full(node->scheduler) || (request->remaining_ns && wait > request->remaining_ns);
 }
 
 static struct service *new_service(struct node *node, uint32_t peer, const struct forward_message *message, uint64_t now_ns)

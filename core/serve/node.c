@@ -369,17 +369,21 @@ void node_submit(struct node *node, struct request *request)
 
 void node_cancel(struct node *node, struct request *request)
 {
-    for (uint32_t i = 0; i < node->max_entries; i++)
-        if (node->entries[i].state != ENTRY_FREE && node->entries[i].request == request) {
-            entry_abort(&node->entries[i], HS_ERR_CANCELED, "canceled", env_now_ns(&node->env));
+    for (uint32_t i = 0, seen = 0; seen < node->n_entries && i < node->max_entries; i++) {
+        struct entry *entry = &node->entries[i];
+        seen += entry->state != ENTRY_FREE;
+        if (entry->state != ENTRY_FREE && entry->request == request) {
+            entry_abort(entry, HS_ERR_CANCELED, "canceled", env_now_ns(&node->env));
             return;
         }
+    }
 }
 
 void node_cancel_wanted(struct node *node)
 {
-    for (uint32_t i = 0; i < node->max_entries; i++) {
+    for (uint32_t i = 0, seen = 0, n = node->n_entries; seen < n && i < node->max_entries; i++) {
         struct entry *entry = &node->entries[i];
+        seen += entry->state != ENTRY_FREE;
         if (entry->state != ENTRY_FREE && atomic_load_explicit(&entry->request->cancel_wanted, memory_order_relaxed))
             entry_abort(entry, HS_ERR_CANCELED, "canceled", env_now_ns(&node->env));
     }

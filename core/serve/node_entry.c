@@ -229,7 +229,7 @@ void entry_route(struct entry *entry, uint64_t now_ns)
     }
     sequence_name_blocks(sequence, &node->hash_key, node->backend_info.page_tokens);
     bool forwardable = node->cluster && forward_encodable(&sequence->sampling);
-    bool self_full = !begun(entry) && scheduler_waiting(node->scheduler) >= node->config.max_waiting;
+    bool self_full = !begun(entry) && scheduler_is_full(node->scheduler);
     while (forwardable && entry->n_exclude < ENTRY_MAX_EXCLUDED) {
         struct route_query query;
         route_query(entry, self_full, &query);

@@ -7,7 +7,7 @@
 #include "core/serve/scheduler_internal.h"
 
 enum {
-    CANDIDATES_PER_WALK = 32, /* waiting sequences looked at for each step */
+    CANDIDATES_PER_WALK = 128, /* waiting sequences looked at for each step */
     FIRST_EXPECTED_OUTPUT = 128,
 };
 
@@ -22,6 +22,8 @@ struct scheduler *scheduler_create(const struct scheduler_config *config)
         scheduler->config.max_sequences = scheduler->info.max_spans;
     if (scheduler->config.max_sequences > scheduler->info.max_rows)
         scheduler->config.max_sequences = scheduler->info.max_rows;
+    if (config->max_batch_tokens && scheduler->config.max_sequences > config->max_batch_tokens)
+        scheduler->config.max_sequences = config->max_batch_tokens; /* all may decode at once */
     uint32_t n = scheduler->config.max_sequences;
     scheduler->running = calloc(n, sizeof(struct sequence *));
     scheduler->spans = calloc(n, sizeof *scheduler->spans);
@@ -119,7 +121,7 @@ static uint32_t cached_pages(const struct scheduler *scheduler, const struct seq
 int scheduler_submit(struct scheduler *scheduler, struct sequence *sequence, bool force, uint64_t now_ns)
 {
     hs_assert(sequence->state == SEQUENCE_IDLE && sequence->n_tokens > 0);
-    if (!force && scheduler->admission.n_waiting >= scheduler->config.max_waiting)
+    if (!force && scheduler_is_full(scheduler))
         return HS_ERR_BUSY;
     sequence->arrival = ++scheduler->arrivals;
     sequence->enqueued_ns = now_ns;
@@ -127,6 +129,7 @@ int scheduler_submit(struct scheduler *scheduler, struct sequence *sequence, boo
     sequence->expected_rows = sequence->n_tokens - cached_pages(scheduler, sequence, &soon) * scheduler->info.page_tokens;
     sequence->tenant = admission_enter(&scheduler->admission, sequence->tenant_name);
     admission_enqueue(&scheduler->admission, sequence);
+    admission_follow(&scheduler->admission, sequence, soon);
     return 0;
 }
 
@@ -184,7 +187,6 @@ void scheduler_preempt(struct scheduler *scheduler, struct sequence *sequence, u
     hs_assert(!sequence->in_step);
     scheduler_unlist(scheduler, sequence);
     sequence_release_pages(sequence, scheduler->config.pool);
-    sequence->preemptions++;
     scheduler->preemptions++;
     if (scheduler->config.metrics)
         counter_add(scheduler->config.metrics->preemptions, 1);
@@ -278,6 +280,7 @@ void scheduler_admit(struct scheduler *scheduler, uint64_t now_ns)
         bool soon;
         uint32_t cached = cached_pages(scheduler, sequence, &soon);
         admission_expect(&scheduler->admission, sequence, sequence->n_tokens - cached * scheduler->info.page_tokens);
+        admission_follow(&scheduler->admission, sequence, soon);
         if (soon)
             continue;
         if (!pages_suffice(scheduler, sequence, cached))
@@ -302,8 +305,9 @@ uint32_t scheduler_expected_output(const struct scheduler *scheduler, uint32_t a
 
 void scheduler_load(const struct scheduler *scheduler, struct scheduler_load *out)
 {
-    *out = (struct scheduler_load){.waiting = scheduler->admission.n_waiting,
-                                   .running = scheduler->n_running + scheduler->n_orphans,
+    uint32_t following = scheduler->admission.n_following;
+    *out = (struct scheduler_load){.waiting = scheduler->admission.n_waiting - following,
+                                   .running = scheduler->n_running + scheduler->n_orphans + following,
                                    .prefill_tokens = scheduler->admission.waiting_rows,
                                    .decode_tokens = scheduler->admission.n_waiting * (uint64_t)(scheduler->expected_output + 0.5),
                                    .prefill_tokens_per_s = roofline_prefill_tokens_per_s(&scheduler->roofline),
@@ -330,9 +334,9 @@ uint64_t scheduler_predict_wait_ns(const struct scheduler *scheduler)
     return (uint64_t)(seconds * 1e9);
 }
 
-uint32_t scheduler_waiting(const struct scheduler *scheduler)
+bool scheduler_is_full(const struct scheduler *scheduler)
 {
-    return scheduler->admission.n_waiting;
+    return scheduler->admission.n_waiting >= scheduler->config.max_waiting;
 }
 
 uint64_t scheduler_preemptions(const struct scheduler *scheduler)

@@ -36,7 +36,7 @@ struct scheduler_config {
     uint32_t max_sequences, max_waiting, max_batch_tokens;
 };
 
-/* What is queued and how fast it goes. */
+/* What is queued and how fast it goes. Who only waits for a prefix that is being computed here counts as running: it waits for no room. */
 struct scheduler_load {
     uint32_t waiting, running;
     uint64_t prefill_tokens; /* not yet computed */
@@ -67,7 +67,8 @@ void scheduler_load(const struct scheduler *scheduler, struct scheduler_load *ou
 uint32_t scheduler_expected_output(const struct scheduler *scheduler, uint32_t at_most);
 /* Rough time until a request of n tokens would begin to run. */
 uint64_t scheduler_predict_wait_ns(const struct scheduler *scheduler);
-uint32_t scheduler_waiting(const struct scheduler *scheduler);
+/* No more can wait. */
+bool scheduler_is_full(const struct scheduler *scheduler);
 uint64_t scheduler_preemptions(const struct scheduler *scheduler);
 
 #endif

@@ -44,7 +44,7 @@ static void grant_rows(struct scheduler *scheduler)
     if (!prompts)
         return;
     uint32_t budget = roofline_budget(&scheduler->roofline), left = budget > decodes ? budget - decodes : 0;
-    if (left < MIN_PREFILL_ROWS)
+    if (left < MIN_PREFILL_ROWS && !scheduler->config.max_batch_tokens)
         left = MIN_PREFILL_ROWS;
     if (left > scheduler->info.max_rows - decodes)
         left = scheduler->info.max_rows - decodes;
@@ -134,10 +134,8 @@ static void form_step(struct scheduler *scheduler)
 
 bool scheduler_run(struct scheduler *scheduler, uint64_t now_ns)
 {
-    if (scheduler->in_flight)
-        return false;
-    scheduler_admit(scheduler, now_ns);
-    if (!scheduler->n_running)
+    scheduler_admit(scheduler, now_ns); /* also beside a step: whoever follows in this one's head is known at once */
+    if (scheduler->in_flight || !scheduler->n_running)
         return false;
     grant_rows(scheduler);
     reserve_pages(scheduler, now_ns);

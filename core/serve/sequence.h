@@ -70,13 +70,13 @@ struct sequence {
     uint32_t inserted_pages; /* leading pages that the tree was told of */
     uint32_t cached_tokens;  /* found in cache at the first admission */
     uint32_t expected_rows;  /* while it waits: those of the prompt that will not be in cache */
+    bool follows;            /* while it waits: only for a prefix that a running sequence is computing */
     uint32_t grant;          /* rows in the step being built or under way */
     bool in_step;            /* the step under way reads this */
     bool orphan;             /* dropped meanwhile: destroyed when the step is done */
     bool started;
     uint16_t tenant;
     uint16_t failures;    /* steps in a row that failed */
-    uint32_t preemptions;
     uint64_t arrival;     /* order of submission; smaller is older */
     uint64_t enqueued_ns; /* first submission */
     struct sequence *next, *previous; /* in its tenant's waiting list */

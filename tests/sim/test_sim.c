@@ -32,7 +32,7 @@ static void quiet_world(void **state)
 
 static void lossy_worlds(void **state)
 {
-    for (uint64_t seed = 100; seed < 105; seed++) {
+    for (uint64_t seed = 100; seed < 108; seed++) {
         struct world_config config;
         world_defaults(&config);
         config.seed = seed;
@@ -46,7 +46,7 @@ static void lossy_worlds(void **state)
 static void crashing_worlds(void **state)
 {
     uint64_t takeovers = 0;
-    for (uint64_t seed = 200; seed < 210; seed++) {
+    for (uint64_t seed = 200; seed < 224; seed++) {
         struct world_config config;
         world_defaults(&config);
         config.seed = seed;
@@ -73,7 +73,7 @@ static void far_apart(void **state)
 static void cramped_worlds(void **state)
 {
     uint64_t preemptions = 0;
-    for (uint64_t seed = 400; seed < 405; seed++) {
+    for (uint64_t seed = 400; seed < 408; seed++) {
         struct world_config config;
         world_defaults(&config);
         config.seed = seed;
@@ -87,7 +87,7 @@ static void cramped_worlds(void **state)
 
 static void draining_worlds(void **state)
 {
-    for (uint64_t seed = 500; seed < 503; seed++) {
+    for (uint64_t seed = 500; seed < 506; seed++) {
         struct world_config config;
         world_defaults(&config);
         config.seed = seed;
@@ -99,7 +99,7 @@ static void draining_worlds(void **state)
 static void parting_worlds(void **state)
 {
     uint64_t takeovers = 0;
-    for (uint64_t seed = 800; seed < 806; seed++) {
+    for (uint64_t seed = 800; seed < 814; seed++) {
         struct world_config config;
         world_defaults(&config);
         config.seed = seed;

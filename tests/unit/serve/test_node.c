@@ -136,6 +136,9 @@ static void one_new_head_is_computed_once(void **state)
         replies[i].request.sampling.choice = i;
         reply_submit(&replies[i], 0);
     }
+    rig_step(&rig);
+    assert_int_equal(rig_counts(&rig, 0).waiting, 0); /* the others wait for the head, not for room */
+    assert_int_equal(rig_counts(&rig, 0).running, 8);
     for (uint32_t i = 0; i < 8; i++) {
         rig_finish(&rig, &replies[i]);
         reply_assert_right(&replies[i]);

@@ -125,6 +125,19 @@ static void steps_keep_to_the_budget(void **state)
     assert_true(rig.nodes[0].spy.largest_step <= 48);
     assert_true(rig.nodes[0].spy.largest_step >= 40);
     rig_fini(&rig);
+    rig_init(&rig);
+    rig.config.max_batch_tokens = 5; /* fewer than could run at once */
+    rig_start(&rig, 1, false);
+    for (uint32_t i = 0; i < 20; i++) {
+        reply_init(&rig, &replies[i], i * 17, 10 + i, 10);
+        reply_submit(&replies[i], 0);
+    }
+    for (uint32_t i = 0; i < 20; i++) {
+        rig_finish(&rig, &replies[i]);
+        reply_assert_right(&replies[i]);
+    }
+    assert_int_equal(rig.nodes[0].spy.largest_step, 5);
+    rig_fini(&rig);
 }
 
 static void decodes_go_on_beside_a_long_prompt(void **state)
