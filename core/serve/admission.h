@@ -4,9 +4,9 @@
  *     tenant a   served 812   [seq][seq][seq]     by priority, then by arrival
  *     tenant b   served 640   [seq]           <-- least served: its first is the next candidate
  *
- * Fair sharing is start-time fair queueing over computed rows (Goyal, Vin, Cheng, SIGCOMM 1996): a tenant's account grows by rows / weight,
- * the smallest account goes first, and a tenant that was idle starts at the smallest account in use, so that it cannot save up.
- * Priorities order a tenant's own requests only: nobody overtakes another tenant by asking for it.
+ * Fair sharing is start-time fair queueing over computed rows (Goyal, Vin, Cheng, SIGCOMM 1996): a tenant's account grows by rows /
+ * weight, the smallest account goes first, and a tenant that was idle starts at the smallest account in use, so that it cannot save
+ * up. Priorities order a tenant's own requests only: nobody overtakes another tenant by asking for it.
  *
  * Threading: node loop only. No allocation after init. More tenants than ADMISSION_TENANTS at once share the last account.
  */
@@ -24,10 +24,10 @@ struct tenant {
     char name[REQUEST_TENANT_BYTES];
     double served; /* rows / weight */
     float weight;
-    uint32_t users;            /* its sequences, waiting or running; 0: the slot may be reused */
+    uint32_t users; /* its sequences, waiting or running; 0: the slot may be reused */
     struct sequence *head, *tail;
-    struct sequence *cursor;   /* of the candidate walk under way */
-    double pending;            /* rows / weight promised to its running sequences, of the walk under way */
+    struct sequence *cursor; /* of the candidate walk under way */
+    double pending;          /* rows / weight promised to its running sequences, of the walk under way */
     uint32_t n_waiting;
 };
 

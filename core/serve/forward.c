@@ -5,8 +5,8 @@
 #include "core/base/log.h"
 #include "core/serve/node_internal.h"
 
-static const uint64_t ALIVE_NS = 1000000000u;   /* a sign of life at least so often */
-static const uint64_t STUCK_NS = 30000000000u;  /* a step that takes longer: the peer had better go elsewhere */
+static const uint64_t ALIVE_NS = 1000000000u;  /* a sign of life at least so often */
+static const uint64_t STUCK_NS = 30000000000u; /* a step that takes longer: the peer had better go elsewhere */
 
 int forward_send(struct node *node, uint32_t peer, const struct forward_message *message)
 {
@@ -21,16 +21,16 @@ int forward_send_request(struct entry *entry, uint64_t now_ns)
     struct forward_message message = {.kind = FORWARD_REQUEST, .id = entry->id, .attempt = entry->attempt};
     uint64_t deadline = entry->request->deadline_ns;
     message.request = (struct forward_request){.hops = FORWARD_HOPS,
-                                                .remaining_ns = deadline ? (deadline > now_ns ? deadline - now_ns : 1) : 0,
-                                                .n_tokens = sequence->n_tokens,
-                                                .n_prompt = sequence->n_prompt,
-                                                .limit = sequence->limit,
-                                                .n_scored = sequence->n_scored,
-                                                .ignore_eos = sequence->ignore_eos,
-                                                .score_prompt = sequence->score_prompt,
-                                                .priority = sequence->priority,
-                                                .sampling = sequence->sampling,
-                                                .tokens = sequence->tokens};
+                                               .remaining_ns = deadline ? (deadline > now_ns ? deadline - now_ns : 1) : 0,
+                                               .n_tokens = sequence->n_tokens,
+                                               .n_prompt = sequence->n_prompt,
+                                               .limit = sequence->limit,
+                                               .n_scored = sequence->n_scored,
+                                               .ignore_eos = sequence->ignore_eos,
+                                               .score_prompt = sequence->score_prompt,
+                                               .priority = sequence->priority,
+                                               .sampling = sequence->sampling,
+                                               .tokens = sequence->tokens};
     memcpy(message.request.namespace_id, sequence->namespace_id, NAMESPACE_BYTES);
     snprintf(message.request.tenant, sizeof message.request.tenant, "%s", sequence->tenant_name);
     return forward_send(node, entry->ticket.peer, &message);
@@ -75,7 +75,8 @@ static void service_started(struct sequence *sequence, uint64_t now_ns)
     service_send(sequence->owner, &message, now_ns);
 }
 
-static bool send_results(struct service *service, bool scored, uint32_t first, const struct row_result *results, uint32_t n, uint64_t now_ns)
+static bool send_results(struct service *service, bool scored, uint32_t first, const struct row_result *results, uint32_t n,
+                         uint64_t now_ns)
 {
     while (n) {
         uint32_t part = n < FORWARD_MAX_RESULTS ? n : FORWARD_MAX_RESULTS;
@@ -167,8 +168,8 @@ static bool refused(const struct node *node, const struct forward_request *reque
     }
     *reason = node->draining ? FORWARD_REFUSED_DRAINING : FORWARD_REFUSED_FULL;
     uint64_t wait = scheduler_predict_wait_ns(node->scheduler);
-    return node->draining || node->push_back || node->n_services == node->max_services ||
-           scheduler_is_full(node->scheduler) || (request->remaining_ns && wait > request->remaining_ns);
+    return node->draining || node->push_back || node->n_services == node->max_services || scheduler_is_full(node->scheduler) ||
+           (request->remaining_ns && wait > request->remaining_ns);
 }
 
 static struct service *new_service(struct node *node, uint32_t peer, const struct forward_message *message, uint64_t now_ns)

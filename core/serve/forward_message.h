@@ -11,8 +11,8 @@
  *       | CANCEL -------------------> |
  *
  * First byte of each is the kind, at or above CLUSTER_MESSAGE_LIMIT. Integers are little-endian or LEB128 as written in the page.
- * Decoding trusts nothing: every length is bounded before it is used, floats must be finite and in range, and what is left over is an
- * error. Arrays of a decoded message lie in the caller's scratch. Pure; any thread.
+ * Decoding trusts nothing: every length is bounded before it is used, floats must be finite and in range, and what is left over is
+ * an error. Arrays of a decoded message lie in the caller's scratch. Pure; any thread.
  */
 #ifndef HEARSAY_SERVE_FORWARD_MESSAGE_H
 #define HEARSAY_SERVE_FORWARD_MESSAGE_H

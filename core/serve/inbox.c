@@ -105,7 +105,8 @@ void node_inbox_cancel(struct node_inbox *inbox, struct request *request)
     wake(inbox);
 }
 
-int node_inbox_query(struct node_inbox *inbox, enum node_query query, void (*answer)(void *user, int status, const char *json), void *user)
+int node_inbox_query(struct node_inbox *inbox, enum node_query query, void (*answer)(void *user, int status, const char *json),
+                     void *user)
 {
     struct inbox_query *item = malloc(sizeof *item);
     if (!item)

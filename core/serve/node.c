@@ -22,12 +22,9 @@ enum {
 static const uint64_t DEFAULT_FORWARD_TIMEOUT_NS = 5000000000u;
 static const uint64_t RETRY_SEND_NS = 1000000u; /* while the outbox holds something */
 
+/* The router asks the cluster who may take requests; nothing here waits for a newcomer. */
 static void peer_alive(void *self, uint32_t peer)
 {
-    struct node *node = self;
-    struct cluster_peer_info info;
-    if (node->cluster && node_find_peer(node, peer, &info))
-        log_info("serve", "peer %s at %s may take requests", info.name, info.address);
 }
 
 static void peer_gone(void *self, uint32_t peer)
@@ -54,7 +51,8 @@ static int check_config(struct node *node, struct error *err)
         return error_set(err, HS_ERR_INVALID, "the context length is 0");
     uint64_t pool_tokens = (uint64_t)info->n_pages * info->page_tokens;
     if (c->n_context > pool_tokens) {
-        log_warn("serve", "KV pages hold %" PRIu64 " tokens, so the longest sequence is that and not the model's %u", pool_tokens, c->n_context);
+        log_warn("serve", "KV pages hold %" PRIu64 " tokens, so the longest sequence is that and not the model's %u", pool_tokens,
+                 c->n_context);
         c->n_context = (uint32_t)pool_tokens;
     }
     if (!c->max_sequences)
@@ -92,7 +90,8 @@ static int allocate_tables(struct node *node)
     node->transport->ops->info(node->transport, &info);
     node->max_message_bytes = info.max_message_bytes < LONGEST_MESSAGE ? info.max_message_bytes : LONGEST_MESSAGE;
     node->encoded = malloc(node->max_message_bytes);
-    node->scratch.cap_tokens = node->max_message_bytes; /* a token takes a byte at least: what is too long for us is read, and refused */
+    node->scratch.cap_tokens =
+        node->max_message_bytes; /* a token takes a byte at least: what is too long for us is read, and refused */
     node->scratch.tokens = calloc(node->scratch.cap_tokens, sizeof(uint32_t));
     return node->encoded && node->scratch.tokens ? 0 : HS_ERR_NO_MEMORY;
 }
@@ -103,7 +102,8 @@ static int build_parts(struct node *node, struct error *err)
     struct radix_listener listener = {.added = ignore_added, .removed = ignore_removed};
     if (node->transport) {
         struct cluster_listener heard = {.peer_alive = peer_alive, .peer_gone = peer_gone, .self = node};
-        int status = cluster_create(&node->config.cluster, &node->env, node->transport, node->metrics.registry, &heard, &node->cluster);
+        int status =
+            cluster_create(&node->config.cluster, &node->env, node->transport, node->metrics.registry, &heard, &node->cluster);
         if (status < 0)
             return error_set(err, status, "cannot set up the group: %s", error_name(status));
         listener = cluster_radix_listener(node->cluster);
@@ -309,7 +309,8 @@ static void update_load(struct node *node)
     gauge_set(m->waiting, s.waiting);
     gauge_set(m->running, s.running);
     gauge_set(m->budget_rows, s.budget_rows);
-    gauge_set(m->cache_usage, (int64_t)((node->backend_info.n_pages - node->load.free_pages) * 1000000ull / node->backend_info.n_pages));
+    gauge_set(m->cache_usage,
+              (int64_t)((node->backend_info.n_pages - node->load.free_pages) * 1000000ull / node->backend_info.n_pages));
     gauge_set(m->pages_free, free_pages);
     gauge_set(m->pages_in_tree, (int64_t)stats.pages);
     gauge_set(m->forwarded, node->n_forwarded);

@@ -65,7 +65,8 @@ static bool emit_started(struct entry *entry)
     return emit(entry, &event);
 }
 
-static bool emit_results(struct entry *entry, enum request_event_kind kind, const struct row_result *results, uint32_t n, uint64_t now_ns)
+static bool emit_results(struct entry *entry, enum request_event_kind kind, const struct row_result *results, uint32_t n,
+                         uint64_t now_ns)
 {
     struct node_metrics *metrics = &entry->node->metrics;
     if (kind == REQUEST_TOKENS) {
@@ -173,7 +174,8 @@ static void start_local(struct entry *entry, uint64_t now_ns)
     bool too_late = deadline && !begun(entry) && now_ns + scheduler_predict_wait_ns(node->scheduler) > deadline;
     set_state(entry, ENTRY_LOCAL);
     if (too_late || scheduler_submit(node->scheduler, entry->sequence, begun(entry), now_ns) < 0)
-        fail(entry, HS_ERR_BUSY, too_late ? "the queue is too long for the request's deadline" : "all nodes are full", retry_after_s(node));
+        fail(entry, HS_ERR_BUSY, too_late ? "the queue is too long for the request's deadline" : "all nodes are full",
+             retry_after_s(node));
 }
 
 /* Time that a round trip to the peer takes, loss included. */
@@ -284,7 +286,8 @@ static const char *refuse_invalid(const struct node *node, const struct request 
             return "a prompt token is outside the vocabulary";
     *status = HS_ERR_LIMIT;
     if (request->n_tokens > node->config.n_context || (request->n_tokens == node->config.n_context && request->max_tokens)) {
-        snprintf(text, size, "the prompt has %u tokens; with an answer this node has room for %u", request->n_tokens, node->config.n_context);
+        snprintf(text, size, "the prompt has %u tokens; with an answer this node has room for %u", request->n_tokens,
+                 node->config.n_context);
         return text;
     }
     if (node->draining) {
@@ -367,7 +370,8 @@ static void take_results(struct entry *entry, const struct forward_message *mess
         }
         sequence->n_scored += n;
     } else {
-        if (message->results.first != answer_tokens(entry) || n > sequence->limit - sequence->n_tokens || sequence_unscored(sequence)) {
+        if (message->results.first != answer_tokens(entry) || n > sequence->limit - sequence->n_tokens ||
+            sequence_unscored(sequence)) {
             distrust(entry, "tokens out of order", now_ns);
             return;
         }

@@ -30,9 +30,9 @@ struct entry {
     uint32_t attempt;
     uint32_t exclude[ENTRY_MAX_EXCLUDED + 1];
     uint32_t n_exclude;
-    bool accepted;     /* the peer said that it is at it */
-    bool lost;         /* the peer is gone: route again */
-    bool told_started; /* REQUEST_STARTED was delivered */
+    bool accepted;          /* the peer said that it is at it */
+    bool lost;              /* the peer is gone: route again */
+    bool told_started;      /* REQUEST_STARTED was delivered */
     uint32_t cached_tokens; /* found by the node that computes now */
     uint64_t submitted_ns, last_token_ns;
     uint64_t timeout_ns; /* of the peer's silence */
@@ -74,7 +74,7 @@ struct node {
 
     struct forward_outbox outbox;
     struct forward_scratch scratch;
-    uint8_t *encoded;               /* [max_message_bytes] */
+    uint8_t *encoded; /* [max_message_bytes] */
 
     bool busy, draining, push_back, any_lost;
     uint64_t check_ns; /* when deadlines and silences are looked at next */

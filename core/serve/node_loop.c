@@ -12,8 +12,8 @@
 #include "core/base/log.h"
 
 enum {
-    PAUSES = 64,       /* idle rounds spent in the pause instruction */
-    YIELDS = 8,        /* then in sched_yield, then asleep */
+    PAUSES = 64, /* idle rounds spent in the pause instruction */
+    YIELDS = 8,  /* then in sched_yield, then asleep */
     MAX_SLEEP_MS = 1000,
     POLL_SLEEP_MS = 1, /* where something must be polled because it has no descriptor */
 };

@@ -5,9 +5,12 @@
 
 #include "core/base/error.h"
 
-static const double FIRST_TOKEN_S[] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640};
-static const double INTER_TOKEN_S[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10};
-static const double REQUEST_S[] = {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960};
+static const double FIRST_TOKEN_S[] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+                                       0.75,  1,      2.5,   5,    7.5,  10,   20,   40,   80,  160,  640};
+static const double INTER_TOKEN_S[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+                                       0.2,    0.3,   0.4,    0.5,   0.75, 1,     2.5,  5,     10};
+static const double REQUEST_S[] = {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,
+                                   10,   15,   20,  30,  40,  50,  60, 120, 240, 480, 960};
 static const double STEP_S[] = {0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -30,19 +33,21 @@ static void register_known(struct node_metrics *m, struct metrics *r, const char
 {
     m->running = metrics_gauge(r, "vllm:num_requests_running", l, "Requests in the batch.", 1);
     m->waiting = metrics_gauge(r, "vllm:num_requests_waiting", l, "Requests waiting to be admitted to the batch.", 1);
-    m->cache_usage = metrics_gauge(r, "vllm:kv_cache_usage_perc", l, "Share of KV pages that running requests hold, 1 = all.", 1000000);
+    m->cache_usage =
+        metrics_gauge(r, "vllm:kv_cache_usage_perc", l, "Share of KV pages that running requests hold, 1 = all.", 1000000);
     m->prefix_queries = metrics_counter(r, "vllm:prefix_cache_queries_total", l, "Tokens looked up in the prefix cache.");
     m->prefix_hits = metrics_counter(r, "vllm:prefix_cache_hits_total", l, "Tokens found in the prefix cache.");
     m->prompt_tokens = metrics_counter(r, "vllm:prompt_tokens_total", l, "Prompt tokens of requests computed here.");
     m->generation_tokens = metrics_counter(r, "vllm:generation_tokens_total", l, "Tokens generated here.");
-    m->first_token = metrics_histogram(r, "vllm:time_to_first_token_seconds", l, "From submission to the first token, at the entry node.",
-                                       FIRST_TOKEN_S, COUNT(FIRST_TOKEN_S));
+    m->first_token =
+        metrics_histogram(r, "vllm:time_to_first_token_seconds", l, "From submission to the first token, at the entry node.",
+                          FIRST_TOKEN_S, COUNT(FIRST_TOKEN_S));
     m->inter_token = metrics_histogram(r, "vllm:inter_token_latency_seconds", l, "Between tokens of one answer, at the entry node.",
                                        INTER_TOKEN_S, COUNT(INTER_TOKEN_S));
-    m->end_to_end = metrics_histogram(r, "vllm:e2e_request_latency_seconds", l, "From submission to the end, at the entry node.", REQUEST_S,
-                                      COUNT(REQUEST_S));
-    m->queue_time = metrics_histogram(r, "vllm:request_queue_time_seconds", l, "Waiting before admission to the batch, where computed.",
+    m->end_to_end = metrics_histogram(r, "vllm:e2e_request_latency_seconds", l, "From submission to the end, at the entry node.",
                                       REQUEST_S, COUNT(REQUEST_S));
+    m->queue_time = metrics_histogram(r, "vllm:request_queue_time_seconds", l,
+                                      "Waiting before admission to the batch, where computed.", REQUEST_S, COUNT(REQUEST_S));
 }
 
 static void register_success(struct node_metrics *m, struct metrics *r, const char *l)
@@ -61,7 +66,8 @@ static void register_success(struct node_metrics *m, struct metrics *r, const ch
 static void register_own(struct node_metrics *m, struct metrics *r, const char *l)
 {
     m->failed = metrics_counter(r, "hearsay_requests_failed_total", l, "Requests that ended in an error, at the entry node.");
-    m->canceled = metrics_counter(r, "hearsay_requests_canceled_total", l, "Requests whose client left or had enough, at the entry node.");
+    m->canceled =
+        metrics_counter(r, "hearsay_requests_canceled_total", l, "Requests whose client left or had enough, at the entry node.");
     m->forwarded = metrics_gauge(r, "hearsay_requests_forwarded", l, "Requests of ours that peers are computing.", 1);
     m->computing_for_peers = metrics_gauge(r, "hearsay_requests_for_peers", l, "Requests of peers that we are computing.", 1);
     m->pages_free = metrics_gauge(r, "hearsay_kv_pages_free", l, "KV pages that nothing holds.", 1);
@@ -75,10 +81,13 @@ static void register_own(struct node_metrics *m, struct metrics *r, const char *
     m->malformed = metrics_counter(r, "hearsay_forward_malformed_total", l, "Forwarding messages that did not parse.");
     m->step_rows = metrics_counter(r, "hearsay_step_rows_total", l, "Rows computed, prefill and decode.");
     m->step_time = metrics_histogram(r, "hearsay_step_seconds", l, "Compute time of a step.", STEP_S, COUNT(STEP_S));
-    m->predicted = metrics_histogram(r, "hearsay_route_predicted_seconds", l, "Completion time predicted by the router.", REQUEST_S, COUNT(REQUEST_S));
-    m->actual = metrics_histogram(r, "hearsay_route_actual_seconds", l, "Completion time of the same requests.", REQUEST_S, COUNT(REQUEST_S));
+    m->predicted = metrics_histogram(r, "hearsay_route_predicted_seconds", l, "Completion time predicted by the router.", REQUEST_S,
+                                     COUNT(REQUEST_S));
+    m->actual = metrics_histogram(r, "hearsay_route_actual_seconds", l, "Completion time of the same requests.", REQUEST_S,
+                                  COUNT(REQUEST_S));
     m->fabric_retransmits = metrics_gauge(r, "hearsay_fabric_retransmits", l, "Datagrams sent again since start.", 1);
-    m->fabric_rejected = metrics_gauge(r, "hearsay_fabric_rejected", l, "Datagrams that failed authentication or parsing since start.", 1);
+    m->fabric_rejected =
+        metrics_gauge(r, "hearsay_fabric_rejected", l, "Datagrams that failed authentication or parsing since start.", 1);
 }
 
 /* Registration fails only when out of memory; every pointer between running and fabric_rejected must be there. */
@@ -87,11 +96,11 @@ static bool complete(const struct node_metrics *m)
     for (int i = 0; i < NODE_METRICS_REASONS; i++)
         if (!m->routes[i])
             return false;
-    return m->running && m->waiting && m->cache_usage && m->prefix_queries && m->prefix_hits && m->prompt_tokens && m->generation_tokens &&
-           m->success_stop && m->success_length && m->failed && m->canceled && m->first_token && m->inter_token && m->end_to_end && m->queue_time &&
-           m->forwarded && m->computing_for_peers && m->pages_free && m->pages_in_tree && m->budget_rows && m->refusals && m->refused &&
-           m->takeovers && m->preemptions && m->evicted_pages && m->malformed && m->step_rows && m->step_time && m->predicted &&
-           m->actual && m->fabric_retransmits && m->fabric_rejected;
+    return m->running && m->waiting && m->cache_usage && m->prefix_queries && m->prefix_hits && m->prompt_tokens &&
+           m->generation_tokens && m->success_stop && m->success_length && m->failed && m->canceled && m->first_token &&
+           m->inter_token && m->end_to_end && m->queue_time && m->forwarded && m->computing_for_peers && m->pages_free &&
+           m->pages_in_tree && m->budget_rows && m->refusals && m->refused && m->takeovers && m->preemptions && m->evicted_pages &&
+           m->malformed && m->step_rows && m->step_time && m->predicted && m->actual && m->fabric_retransmits && m->fabric_rejected;
 }
 
 int node_metrics_init(struct node_metrics *metrics, struct metrics *registry, const char *model_name)

@@ -1,7 +1,8 @@
 /*
  * The node's own metrics: the names that dashboards for inference servers know (vllm:*), and hearsay_* for what is ours.
  *
- * The registry owns them. Registered once; changed by the node loop, read by whoever writes the registry out. Errors: HS_ERR_NO_MEMORY.
+ * The registry owns them. Registered once; changed by the node loop, read by whoever writes the registry out. Errors:
+ * HS_ERR_NO_MEMORY.
  */
 #ifndef HEARSAY_SERVE_NODE_METRICS_H
 #define HEARSAY_SERVE_NODE_METRICS_H

@@ -96,8 +96,8 @@ static uint32_t common_blocks(const struct sequence *a, const struct sequence *b
 }
 
 /*
- * Pages of its prompt that the tree has, or will have soon because a running sequence is computing the block that this one lacks next:
- * then *soon is set, and it had better wait for that.
+ * Pages of its prompt that the tree has, or will have soon because a running sequence is computing the block that this one lacks
+ * next: then *soon is set, and it had better wait for that.
  */
 static uint32_t cached_pages(const struct scheduler *scheduler, const struct sequence *sequence, bool *soon)
 {
@@ -235,8 +235,8 @@ static void take_cached_pages(struct scheduler *scheduler, struct sequence *sequ
     /* A prompt that ends with a page may use that page too, less its last row. */
     bool whole = cacheable + 1 == sequence->n_tokens && sequence->n_tokens % page_tokens == 0;
     uint32_t usable = whole ? sequence->n_tokens : cacheable / page_tokens * page_tokens;
-    sequence->n_pages = radix_match(scheduler->config.tree, sequence->namespace_id, sequence->tokens, usable, now_ns, sequence->pages,
-                                    usable / page_tokens);
+    sequence->n_pages = radix_match(scheduler->config.tree, sequence->namespace_id, sequence->tokens, usable, now_ns,
+                                    sequence->pages, usable / page_tokens);
     sequence->computed = sequence->n_pages * page_tokens;
     sequence->inserted_pages = sequence->n_pages;
     if (sequence->computed > cacheable)

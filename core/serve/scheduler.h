@@ -36,7 +36,8 @@ struct scheduler_config {
     uint32_t max_sequences, max_waiting, max_batch_tokens;
 };
 
-/* What is queued and how fast it goes. Who only waits for a prefix that is being computed here counts as running: it waits for no room. */
+/* What is queued and how fast it goes. Who only waits for a prefix that is being computed here counts as running: it waits for no
+ * room. */
 struct scheduler_load {
     uint32_t waiting, running;
     uint64_t prefill_tokens; /* not yet computed */

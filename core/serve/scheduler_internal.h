@@ -1,5 +1,6 @@
 /*
- * What the scheduler's files share: scheduler.c (queue, admission, life of sequences), scheduler_step.c (forming and completing steps).
+ * What the scheduler's files share: scheduler.c (queue, admission, life of sequences), scheduler_step.c (forming and completing
+ * steps).
  */
 #ifndef HEARSAY_SERVE_SCHEDULER_INTERNAL_H
 #define HEARSAY_SERVE_SCHEDULER_INTERNAL_H
@@ -17,7 +18,7 @@ struct scheduler {
 
     struct sequence **running; /* [n_running], oldest first */
     uint32_t n_running;
-    uint32_t n_orphans; /* dropped, but still read by the step under way */
+    uint32_t n_orphans;     /* dropped, but still read by the step under way */
     uint32_t *page_scratch; /* [info.n_pages] */
     uint64_t arrivals;
     double expected_output; /* mean answer length */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const double FORGET = 0.99;       /* of the fit: about the last hundred steps count */
+static const double FORGET = 0.99;         /* of the fit: about the last hundred steps count */
 static const double WORTH_DOUBLING = 0.95; /* a row must cost less than this much of before for twice as many to be worth it */
 enum { SAMPLES_NEEDED = 3, FIRST_BUDGET = 64, FIRST_PREFILL_CLASS = 3 /* 8 rows and more */ };
 

@@ -2,8 +2,8 @@
  * The backend's measured roofline: how long a step takes as a function of its rows and of the context they attend to, and the
  * number of rows beyond which a larger step only takes longer without doing more per second.
  *
- *     time                         /         Each power-of-two class of row counts keeps the mean cost of a row. The batch grows while
- *     per row  \                             doubling it makes rows noticeably cheaper; where it no longer does is the knee,
+ *     time                         /         Each power-of-two class of row counts keeps the mean cost of a row. The batch grows
+ * while per row  \                             doubling it makes rows noticeably cheaper; where it no longer does is the knee,
  *               \______knee_______           and the budget stays there.
  *
  * Prediction is a least-squares fit of time over (1, rows, context), recursive with forgetting (Plackett 1950; Haykin, Adaptive
@@ -38,8 +38,9 @@ void roofline_observe(struct roofline *roofline, const struct roofline_sample *s
 uint32_t roofline_budget(const struct roofline *roofline);
 /* Predicted duration of a step; 0 before anything was measured. */
 uint64_t roofline_predict_ns(const struct roofline *roofline, uint32_t rows, uint64_t context);
-/* Of steps as large as the budget, or as the largest seen below it: short tails of cached prompts say little of long ones. 0: not measured. */
+/* Of steps as large as the budget, or as the largest seen below it: short tails of cached prompts say little of long ones. 0: not
+ * measured. */
 float roofline_prefill_tokens_per_s(const struct roofline *roofline);
-float roofline_decode_step_s(const struct roofline *roofline);        /* 0: not measured */
+float roofline_decode_step_s(const struct roofline *roofline); /* 0: not measured */
 
 #endif

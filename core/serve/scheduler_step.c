@@ -20,8 +20,7 @@ static struct sequence *neediest(const struct scheduler *scheduler, const double
         if (wanted <= 1 || sequence->grant >= wanted)
             continue;
         double served = admission_served(&scheduler->admission, sequence->tenant) + promised[sequence->tenant];
-        bool better = !best || served < best_served ||
-                      (sequence->tenant == best->tenant && sequence->priority < best->priority);
+        bool better = !best || served < best_served || (sequence->tenant == best->tenant && sequence->priority < best->priority);
         if (better) {
             best = sequence;
             best_served = served;

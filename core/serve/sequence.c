@@ -103,8 +103,8 @@ void sequence_release_pages(struct sequence *sequence, struct page_pool *pool)
 }
 
 /* Takes the tree's pages instead of equal ones of our own. */
-static void adopt_pages(struct sequence *sequence, struct radix_tree *tree, struct page_pool *pool, uint32_t n_tokens, uint64_t now_ns,
-                        uint32_t *scratch)
+static void adopt_pages(struct sequence *sequence, struct radix_tree *tree, struct page_pool *pool, uint32_t n_tokens,
+                        uint64_t now_ns, uint32_t *scratch)
 {
     uint32_t n = radix_match(tree, sequence->namespace_id, sequence->tokens, n_tokens, now_ns, scratch, sequence->n_pages);
     for (uint32_t i = 0; i < n; i++) {

@@ -76,9 +76,9 @@ struct sequence {
     bool orphan;             /* dropped meanwhile: destroyed when the step is done */
     bool started;
     uint16_t tenant;
-    uint16_t failures;    /* steps in a row that failed */
-    uint64_t arrival;     /* order of submission; smaller is older */
-    uint64_t enqueued_ns; /* first submission */
+    uint16_t failures;                /* steps in a row that failed */
+    uint64_t arrival;                 /* order of submission; smaller is older */
+    uint64_t enqueued_ns;             /* first submission */
     struct sequence *next, *previous; /* in its tenant's waiting list */
 };
 
@@ -101,9 +101,9 @@ bool sequence_is_stop(const struct sequence *sequence, uint32_t token);
 /* Gives all pages back and forgets what was computed. */
 void sequence_release_pages(struct sequence *sequence, struct page_pool *pool);
 /*
- * Tells the tree of whole computed pages that it does not know yet. Where it has the same tokens in pages of its own (computed beside us, or
- * copied from) the sequence goes over to those and frees its doubles, so that a sequence alone never holds more than its own length.
- * scratch: room for all pages of the sequence.
+ * Tells the tree of whole computed pages that it does not know yet. Where it has the same tokens in pages of its own (computed
+ * beside us, or copied from) the sequence goes over to those and frees its doubles, so that a sequence alone never holds more than
+ * its own length. scratch: room for all pages of the sequence.
  */
 void sequence_insert_pages(struct sequence *sequence, struct radix_tree *tree, struct page_pool *pool, uint32_t page_tokens,
                            uint64_t now_ns, uint32_t *scratch);

@@ -12,26 +12,26 @@ struct settings {
     uint64_t worlds; /* run with seed, seed + 1, ... */
 };
 
-#define NUMBER_OPTION(name, target, min, max)                                          \
-    static int set_##name(void *config, const char *text, struct error *err)           \
-    {                                                                                  \
-        uint64_t value;                                                                \
-        int status = parse_u64(text, min, max, &value, err);                           \
-        if (status == 0)                                                               \
-            ((struct settings *)config)->target = (typeof(((struct settings *)0)->target))value; \
-        return status;                                                                 \
+#define NUMBER_OPTION(name, target, min, max)                                                                                      \
+    static int set_##name(void *config, const char *text, struct error *err)                                                       \
+    {                                                                                                                              \
+        uint64_t value;                                                                                                            \
+        int status = parse_u64(text, min, max, &value, err);                                                                       \
+        if (status == 0)                                                                                                           \
+            ((struct settings *)config)->target = (typeof(((struct settings *)0)->target))value;                                   \
+        return status;                                                                                                             \
     }
 
-#define SHARE_OPTION(name)                                                                       \
-    static int set_##name(void *config, const char *text, struct error *err)                     \
-    {                                                                                            \
-        return parse_double(text, 0, 1, &((struct settings *)config)->world.name, err);          \
+#define SHARE_OPTION(name)                                                                                                         \
+    static int set_##name(void *config, const char *text, struct error *err)                                                       \
+    {                                                                                                                              \
+        return parse_double(text, 0, 1, &((struct settings *)config)->world.name, err);                                            \
     }
 
-#define TIME_OPTION(name)                                                                        \
-    static int set_##name(void *config, const char *text, struct error *err)                     \
-    {                                                                                            \
-        return parse_duration(text, &((struct settings *)config)->world.name##_ns, err);         \
+#define TIME_OPTION(name)                                                                                                          \
+    static int set_##name(void *config, const char *text, struct error *err)                                                       \
+    {                                                                                                                              \
+        return parse_duration(text, &((struct settings *)config)->world.name##_ns, err);                                           \
     }
 
 NUMBER_OPTION(seed, world.seed, 0, UINT64_MAX)
@@ -112,12 +112,13 @@ int main(int argc, char **argv)
         if (status < 0)
             fprintf(stderr, "sim_world: %s\n", error_name(status));
         failures += r.failures + (status < 0);
-        printf("seed %llu: %s, answered %u, canceled %u, timed out %u, too slow %u, entry gone %u, refused %u, forwarded %u, takeovers %llu, preemptions %llu, "
+        printf("seed %llu: %s, answered %u, canceled %u, timed out %u, too slow %u, entry gone %u, refused %u, forwarded %u, "
+               "takeovers %llu, preemptions %llu, "
                "tokens %llu, cached %.0f %%, %.2f s, %llu steps, trace %016llx\n",
-               (unsigned long long)settings.world.seed, r.failures ? "BROKEN" : "good", r.answered, r.canceled, r.timed_out, r.too_slow, r.crashed,
-               r.refused, r.forwarded, (unsigned long long)r.takeovers, (unsigned long long)r.preemptions, (unsigned long long)r.tokens,
-               r.prompt_tokens ? 100.0 * (double)r.cached_tokens / (double)r.prompt_tokens : 0, (double)r.virtual_ns / 1e9,
-               (unsigned long long)r.steps, (unsigned long long)r.trace);
+               (unsigned long long)settings.world.seed, r.failures ? "BROKEN" : "good", r.answered, r.canceled, r.timed_out,
+               r.too_slow, r.crashed, r.refused, r.forwarded, (unsigned long long)r.takeovers, (unsigned long long)r.preemptions,
+               (unsigned long long)r.tokens, r.prompt_tokens ? 100.0 * (double)r.cached_tokens / (double)r.prompt_tokens : 0,
+               (double)r.virtual_ns / 1e9, (unsigned long long)r.steps, (unsigned long long)r.trace);
     }
     return failures ? 1 : 0;
 }

@@ -141,8 +141,8 @@ int main(void)
 {
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quiet_world),    cmocka_unit_test(lossy_worlds),    cmocka_unit_test(crashing_worlds),
-        cmocka_unit_test(far_apart),      cmocka_unit_test(cramped_worlds),  cmocka_unit_test(draining_worlds),
+        cmocka_unit_test(quiet_world),    cmocka_unit_test(lossy_worlds),   cmocka_unit_test(crashing_worlds),
+        cmocka_unit_test(far_apart),      cmocka_unit_test(cramped_worlds), cmocka_unit_test(draining_worlds),
         cmocka_unit_test(parting_worlds), cmocka_unit_test(other_routes),   cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

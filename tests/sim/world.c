@@ -10,8 +10,8 @@
 #include "tests/sim/world_internal.h"
 
 static const uint8_t GROUP_KEY[32] = "a key that simulated nodes share";
-static const uint64_t LONGEST_NS = 900000000000u;     /* of virtual time: beyond it somebody hangs */
-static const uint64_t SETTLE_NS = 30000000000u;       /* for gauges to return to zero after the last answer */
+static const uint64_t LONGEST_NS = 900000000000u; /* of virtual time: beyond it somebody hangs */
+static const uint64_t SETTLE_NS = 30000000000u;   /* for gauges to return to zero after the last answer */
 enum { MAX_PRINTED = 20, MAX_STEPS_AT_ONE_TIME = 20000 };
 
 void world_defaults(struct world_config *config)
@@ -194,8 +194,8 @@ static void check_pages(struct world *world, const struct world_node *wn, bool i
     if (idle && c.pages_free + c.pages_in_tree != c.pages_total)
         world_fail(world, "%s is idle, and %u pages belong to nobody", wn->name, c.pages_total - c.pages_free - c.pages_in_tree);
     if (idle && (c.waiting || c.running || c.forwarded || c.computing_for_peers))
-        world_fail(world, "%s is idle with %u waiting, %u running, %u forwarded, %u for peers", wn->name, c.waiting, c.running, c.forwarded,
-                   c.computing_for_peers);
+        world_fail(world, "%s is idle with %u waiting, %u running, %u forwarded, %u for peers", wn->name, c.waiting, c.running,
+                   c.forwarded, c.computing_for_peers);
 }
 
 static bool idle(const struct world *world)

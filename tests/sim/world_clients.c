@@ -43,8 +43,8 @@ static void take_tokens(struct client *client, const struct request_event *event
         uint32_t token = event->results[i].token, expected = expected_token(client);
         world_trace(world, token);
         if (token != expected)
-            world_fail(world, "request %u: token %u of the answer is %u, a lone node gives %u", client->index, answer_tokens(client), token,
-                       expected);
+            world_fail(world, "request %u: token %u of the answer is %u, a lone node gives %u", client->index,
+                       answer_tokens(client), token, expected);
         if (token == client->stop_id && !client->request.ignore_eos)
             world_fail(world, "request %u: a stop token was emitted", client->index);
         if (answer_tokens(client) == client->request.max_tokens) {
@@ -59,8 +59,7 @@ static void take_tokens(struct client *client, const struct request_event *event
 static void take_scores(struct client *client, const struct request_event *event)
 {
     for (uint32_t i = 0; i < event->n_results; i++) {
-        if (client->n_scored + 1 >= client->request.n_tokens ||
-            event->results[i].token != client->tokens[client->n_scored + 1]) {
+        if (client->n_scored + 1 >= client->request.n_tokens || event->results[i].token != client->tokens[client->n_scored + 1]) {
             world_fail(client->world, "request %u: score %u is of another token", client->index, client->n_scored);
             return;
         }
@@ -198,8 +197,8 @@ static void make_prompt(struct world *world, struct client *client)
 static int make_client(struct world *world, uint32_t index, uint64_t arrive_ns)
 {
     struct client *client = &world->clients[index];
-    *client = (struct client){
-        .world = world, .index = index, .arrive_ns = arrive_ns, .cancel_ns = UINT64_MAX, .slow_after = UINT32_MAX};
+    *client =
+        (struct client){.world = world, .index = index, .arrive_ns = arrive_ns, .cancel_ns = UINT64_MAX, .slow_after = UINT32_MAX};
     client->tokens = malloc((WORLD_MAX_PROMPT + 2 * WORLD_MAX_ANSWER + 64) * sizeof(uint32_t));
     if (!client->tokens)
         return HS_ERR_NO_MEMORY;

@@ -1,4 +1,5 @@
-/* What the files of the simulated world share: world.c (nodes, time), world_clients.c (requests and their checks), world_tap.c (the wire). */
+/* What the files of the simulated world share: world.c (nodes, time), world_clients.c (requests and their checks), world_tap.c (the
+ * wire). */
 #ifndef HEARSAY_TESTS_SIM_WORLD_INTERNAL_H
 #define HEARSAY_TESTS_SIM_WORLD_INTERNAL_H
 
@@ -9,7 +10,14 @@
 #include "net/sim_carrier.h"
 #include "tests/sim/world.h"
 
-enum { WORLD_MAX_NODES = 16, WORLD_HEADS = 6, WORLD_MAX_PROMPT = 640, WORLD_MAX_ANSWER = 80, WORLD_CONTEXT = 1024, WORLD_PAGE_TOKENS = 16 };
+enum {
+    WORLD_MAX_NODES = 16,
+    WORLD_HEADS = 6,
+    WORLD_MAX_PROMPT = 640,
+    WORLD_MAX_ANSWER = 80,
+    WORLD_CONTEXT = 1024,
+    WORLD_PAGE_TOKENS = 16
+};
 
 struct world;
 
@@ -40,7 +48,7 @@ struct client {
     uint32_t stop_id;
     uint32_t entry;
     uint64_t arrive_ns, cancel_ns; /* cancel: UINT64_MAX: never */
-    uint32_t slow_after; /* tokens it takes before it refuses; UINT32_MAX: all */
+    uint32_t slow_after;           /* tokens it takes before it refuses; UINT32_MAX: all */
     bool cancel_sent, started, refused;
 };
 

@@ -268,8 +268,8 @@ void reply_init(struct rig *rig, struct reply *reply, uint32_t first, uint32_t n
     reply->request.tokens = reply->tokens;
     reply->request.n_tokens = n;
     reply->request.max_tokens = max_tokens;
-    reply->request.sampling =
-        (struct sampling_params){.top_p = 1, .repetition_penalty = 1, .stop_ids = &reply->stop_id, .n_stop_ids = rig->backend.stop_every ? 1 : 0};
+    reply->request.sampling = (struct sampling_params){
+        .top_p = 1, .repetition_penalty = 1, .stop_ids = &reply->stop_id, .n_stop_ids = rig->backend.stop_every ? 1 : 0};
     reply->request.on_event = on_event;
     reply->request.user = reply;
 }

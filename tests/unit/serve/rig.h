@@ -1,6 +1,6 @@
 /*
- * A bench for nodes in tests: a clock set by hand, a backend that is the null backend with a spy in front, nodes alone or joined by the
- * in-process transport, and clients that collect their events.
+ * A bench for nodes in tests: a clock set by hand, a backend that is the null backend with a spy in front, nodes alone or joined by
+ * the in-process transport, and clients that collect their events.
  *
  * Threading: one thread. Ownership: rig_fini frees everything.
  */

@@ -26,12 +26,32 @@ static const struct logit_bias bias[] = {{5, -100}, {UINT32_MAX, 3.5f}};
 static struct forward_message request(void)
 {
     struct forward_message m = {.kind = FORWARD_REQUEST, .id = 0x0123456789abcdef, .attempt = 3};
-    m.request = (struct forward_request){.hops = 1, .remaining_ns = 123456789012, .n_tokens = 6, .n_prompt = 4, .limit = 20, .n_scored = 2,
-                                         .ignore_eos = true, .score_prompt = true, .priority = -5, .tokens = prompt};
-    m.request.sampling = (struct sampling_params){.temperature = 0.75f, .top_p = 0.9f, .min_p = 0.05f, .repetition_penalty = 1.1f,
-                                                  .presence_penalty = -2, .frequency_penalty = 1.5f, .top_k = 40, .choice = 2,
-                                                  .seed = UINT64_MAX, .min_tokens = 6, .stop_ids = stop_ids, .n_stop_ids = 2, .bias = bias,
-                                                  .n_bias = 2, .logprobs = true, .n_top_logprobs = 20};
+    m.request = (struct forward_request){.hops = 1,
+                                         .remaining_ns = 123456789012,
+                                         .n_tokens = 6,
+                                         .n_prompt = 4,
+                                         .limit = 20,
+                                         .n_scored = 2,
+                                         .ignore_eos = true,
+                                         .score_prompt = true,
+                                         .priority = -5,
+                                         .tokens = prompt};
+    m.request.sampling = (struct sampling_params){.temperature = 0.75f,
+                                                  .top_p = 0.9f,
+                                                  .min_p = 0.05f,
+                                                  .repetition_penalty = 1.1f,
+                                                  .presence_penalty = -2,
+                                                  .frequency_penalty = 1.5f,
+                                                  .top_k = 40,
+                                                  .choice = 2,
+                                                  .seed = UINT64_MAX,
+                                                  .min_tokens = 6,
+                                                  .stop_ids = stop_ids,
+                                                  .n_stop_ids = 2,
+                                                  .bias = bias,
+                                                  .n_bias = 2,
+                                                  .logprobs = true,
+                                                  .n_top_logprobs = 20};
     memset(m.request.namespace_id, 0xab, 32);
     strcpy(m.request.tenant, "a tenant");
     return m;
@@ -93,7 +113,9 @@ static void results_return_whole(void **state)
 
 static void the_small_ones(void **state)
 {
-    struct forward_message all[] = {{.kind = FORWARD_ACCEPT}, {.kind = FORWARD_ALIVE}, {.kind = FORWARD_CANCEL},
+    struct forward_message all[] = {{.kind = FORWARD_ACCEPT},
+                                    {.kind = FORWARD_ALIVE},
+                                    {.kind = FORWARD_CANCEL},
                                     {.kind = FORWARD_REFUSE, .refuse = {FORWARD_REFUSED_TOO_LARGE, 12}},
                                     {.kind = FORWARD_STARTED, .started = {900}},
                                     {.kind = FORWARD_FINISHED, .finished = {FINISH_LENGTH, 17}},
@@ -131,20 +153,49 @@ static void nonsense_is_refused(void **state)
         struct forward_request *q = &m.request;
         struct logit_bias wild = {1, NAN};
         switch (c) {
-        case 0: q->n_prompt = 0; break;
-        case 1: q->n_prompt = 7; break;
-        case 2: q->limit = 5; break;
-        case 3: q->n_scored = 4; break;
-        case 4: q->sampling.temperature = NAN; break;
-        case 5: q->sampling.temperature = -1; break;
-        case 6: q->sampling.temperature = INFINITY; break;
-        case 7: q->sampling.top_p = 1.5f; break;
-        case 8: q->sampling.repetition_penalty = 0; break;
-        case 9: q->sampling.n_top_logprobs = 21; break;
-        case 10: q->sampling.bias = &wild; q->sampling.n_bias = 1; break;
-        case 11: q->sampling.min_p = -0.1f; break;
-        case 12: q->sampling.presence_penalty = -INFINITY; break;
-        case 13: q->sampling.frequency_penalty = NAN; break;
+        case 0:
+            q->n_prompt = 0;
+            break;
+        case 1:
+            q->n_prompt = 7;
+            break;
+        case 2:
+            q->limit = 5;
+            break;
+        case 3:
+            q->n_scored = 4;
+            break;
+        case 4:
+            q->sampling.temperature = NAN;
+            break;
+        case 5:
+            q->sampling.temperature = -1;
+            break;
+        case 6:
+            q->sampling.temperature = INFINITY;
+            break;
+        case 7:
+            q->sampling.top_p = 1.5f;
+            break;
+        case 8:
+            q->sampling.repetition_penalty = 0;
+            break;
+        case 9:
+            q->sampling.n_top_logprobs = 21;
+            break;
+        case 10:
+            q->sampling.bias = &wild;
+            q->sampling.n_bias = 1;
+            break;
+        case 11:
+            q->sampling.min_p = -0.1f;
+            break;
+        case 12:
+            q->sampling.presence_penalty = -INFINITY;
+            break;
+        case 13:
+            q->sampling.frequency_penalty = NAN;
+            break;
         }
         int len = forward_encode(&m, bytes, sizeof bytes);
         assert_true(len > 0);

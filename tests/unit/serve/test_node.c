@@ -1,4 +1,5 @@
-/* A node alone: answers, limits, caching, scoring, cancel, deadlines, drain, flush. Expected tokens are null_backend_next_token's. */
+/* A node alone: answers, limits, caching, scoring, cancel, deadlines, drain, flush. Expected tokens are null_backend_next_token's.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,8 +50,10 @@ static void limits_of_context(void **state)
         uint32_t prompt, max_tokens;
         int status; /* 0: answered */
         uint32_t answer;
-    } cases[] = {{127, 50, 0, 1}, {128, 1, HS_ERR_LIMIT, 0}, {129, 0, HS_ERR_LIMIT, 0}, {128, 0, 0, 0}, {100, 1000, 0, 28},
-                 {1, 1, 0, 1},    {10, 0, 0, 0},             {0, 5, HS_ERR_INVALID, 0}, {16, 112, 0, 112}, {16, UINT32_MAX, 0, 112}};
+    } cases[] = {{127, 50, 0, 1},         {128, 1, HS_ERR_LIMIT, 0}, {129, 0, HS_ERR_LIMIT, 0},
+                 {128, 0, 0, 0},          {100, 1000, 0, 28},        {1, 1, 0, 1},
+                 {10, 0, 0, 0},           {0, 5, HS_ERR_INVALID, 0}, {16, 112, 0, 112},
+                 {16, UINT32_MAX, 0, 112}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct reply *r = &replies[0];
         reply_init(&rig, r, 1, cases[i].prompt, cases[i].max_tokens);
@@ -94,7 +97,8 @@ static void cache_is_found_in_whole_pages(void **state)
     rig_init(&rig);
     rig_start(&rig, 1, false);
     struct reply *r = replies;
-    /* Cold; the same (it ends with a page: all but the last token); one token more; one less; another tail; its own answer continued. */
+    /* Cold; the same (it ends with a page: all but the last token); one token more; one less; another tail; its own answer
+     * continued. */
     const struct {
         uint32_t prompt, cached;
     } cases[] = {{160, 0}, {160, 159}, {161, 160}, {159, 144}, {40, 32}, {1, 0}, {16, 15}};

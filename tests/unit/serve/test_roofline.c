@@ -16,7 +16,8 @@ static void step(struct roofline *roofline, const struct machine *m, uint32_t pr
 {
     double rows = prefill + decode, us = rows * m->row_us > m->floor_us ? rows * m->row_us : m->floor_us;
     us += m->context_us * (double)context / 1024;
-    struct roofline_sample sample = {.prefill_rows = prefill, .decode_rows = decode, .context = context, .duration_ns = (uint64_t)(us * 1e3)};
+    struct roofline_sample sample = {
+        .prefill_rows = prefill, .decode_rows = decode, .context = context, .duration_ns = (uint64_t)(us * 1e3)};
     roofline_observe(roofline, &sample);
 }
 
@@ -67,7 +68,8 @@ static void predictions_are_close_on_a_linear_machine(void **state)
     for (uint32_t i = 0; i < 300; i++) {
         uint32_t rows = 1 + i * 37 % 200;
         uint64_t context = (uint64_t)rows * (i * 91 % 2000);
-        struct roofline_sample sample = {.prefill_rows = rows > 8 ? rows : 0, .decode_rows = rows > 8 ? 0 : rows, .context = context};
+        struct roofline_sample sample = {
+            .prefill_rows = rows > 8 ? rows : 0, .decode_rows = rows > 8 ? 0 : rows, .context = context};
         sample.duration_ns = 2000000 + rows * 50000ull + context * 20;
         roofline_observe(&roofline, &sample);
     }

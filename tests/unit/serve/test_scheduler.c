@@ -227,14 +227,10 @@ static void more_tenants_than_accounts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_crowd_does_not_starve_one),
-        cmocka_unit_test(shares_follow_weights),
-        cmocka_unit_test(an_idle_tenant_cannot_save_up),
-        cmocka_unit_test(priority_orders_a_tenants_own),
-        cmocka_unit_test(steps_keep_to_the_budget),
-        cmocka_unit_test(decodes_go_on_beside_a_long_prompt),
-        cmocka_unit_test(out_of_pages_the_youngest_waits),
-        cmocka_unit_test(never_a_deadlock),
+        cmocka_unit_test(a_crowd_does_not_starve_one),     cmocka_unit_test(shares_follow_weights),
+        cmocka_unit_test(an_idle_tenant_cannot_save_up),   cmocka_unit_test(priority_orders_a_tenants_own),
+        cmocka_unit_test(steps_keep_to_the_budget),        cmocka_unit_test(decodes_go_on_beside_a_long_prompt),
+        cmocka_unit_test(out_of_pages_the_youngest_waits), cmocka_unit_test(never_a_deadlock),
         cmocka_unit_test(more_tenants_than_accounts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
