@@ -6,9 +6,7 @@
 #ifndef HEARSAY_CPU_KERNELS_PRODUCTS_H
 #define HEARSAY_CPU_KERNELS_PRODUCTS_H
 
-/* The weights stream through once: far enough ahead to hide memory, near enough not to be evicted again. */
-enum { PREFETCH_BYTES = 1024 };
-
+/* No software prefetch: the panels are plain streams, and asking for lines 1 KiB ahead made decoding 13 % slower (Zen 4). */
 KERNEL_INLINE void matmul_tile(const uint32_t rows, const uint32_t n_panels, const enum weight_type type, const uint16_t *panels,
                                uint32_t n_inputs, const float *x, float *out)
 {
@@ -22,7 +20,6 @@ KERNEL_INLINE void matmul_tile(const uint32_t rows, const uint32_t n_panels, con
         UNROLL for (uint32_t p = 0; p < n_panels; p++) {
             const uint16_t *weights = panels + p * panel_size + (size_t)k * PANEL_WIDTH;
             vec w[PANEL_VECS];
-            __builtin_prefetch((const char *)weights + PREFETCH_BYTES);
             UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
                 w[v] = load_weights(weights + v * LANES, type);
             UNROLL for (uint32_t r = 0; r < rows; r++) {
