@@ -1,9 +1,11 @@
 #include "core/serve/scheduler_roofline.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const double FORGET = 0.99;         /* of the fit: about the last hundred steps count */
-static const double WORTH_DOUBLING = 0.95; /* a row must cost less than this much of before for twice as many to be worth it */
+static const double WORTH_DOUBLING = 0.9;  /* a row must cost less than this much of before for twice as many to be worth it */
+static const double LONGEST_STEP_NS = 2e8; /* others' tokens wait for a step: no longer than this, cheaper rows or not */
 enum { SAMPLES_NEEDED = 3, FIRST_BUDGET = 64, FIRST_PREFILL_CLASS = 3 /* 8 rows and more */ };
 
 void roofline_init(struct roofline *roofline, uint32_t max_rows, uint32_t fixed_budget)
@@ -43,21 +45,39 @@ static void fit(struct roofline *roofline, double rows, double context, double d
         }
 }
 
+static void halve_budget(struct roofline *roofline)
+{
+    if (roofline->budget / 2 >= ROOFLINE_LEAST_BUDGET)
+        roofline->budget /= 2;
+}
+
 /* The budget moves by one class at a time, so one odd measurement costs little. */
 static void move_budget(struct roofline *roofline)
 {
     uint32_t c = class_of(roofline->budget);
     if (c == 0 || roofline->samples[c] < SAMPLES_NEEDED)
         return;
-    double here = roofline->row_ns[c];
-    if (roofline->samples[c - 1] >= SAMPLES_NEEDED && here > WORTH_DOUBLING * roofline->row_ns[c - 1]) {
-        if (roofline->budget / 2 >= ROOFLINE_MIN_BUDGET)
-            roofline->budget /= 2;
+    double here = roofline->row_ns[c], step_ns = here * roofline->budget;
+    if (step_ns > LONGEST_STEP_NS) {
+        halve_budget(roofline);
+        return;
+    }
+    if (roofline->budget > ROOFLINE_MIN_BUDGET && roofline->samples[c - 1] >= SAMPLES_NEEDED &&
+        here > WORTH_DOUBLING * roofline->row_ns[c - 1]) {
+        halve_budget(roofline);
         return;
     }
     if (c + 1 >= ROOFLINE_CLASSES || roofline->budget * 2 > roofline->max_rows)
         return;
-    if (roofline->samples[c + 1] < SAMPLES_NEEDED || roofline->row_ns[c + 1] < WORTH_DOUBLING * here)
+    if (roofline->budget < ROOFLINE_MIN_BUDGET) { /* the machine was slow; is it still? */
+        if (2.5 * step_ns <= LONGEST_STEP_NS)
+            roofline->budget *= 2;
+        return;
+    }
+    /* Where nothing is known of twice the rows they take at most twice the time. */
+    bool known = roofline->samples[c + 1] >= SAMPLES_NEEDED;
+    double next = known ? roofline->row_ns[c + 1] : here;
+    if (next * 2 * roofline->budget <= LONGEST_STEP_NS && (!known || next < WORTH_DOUBLING * here))
         roofline->budget *= 2;
 }
 

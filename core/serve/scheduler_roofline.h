@@ -2,9 +2,10 @@
  * The backend's measured roofline: how long a step takes as a function of its rows and of the context they attend to, and the
  * number of rows beyond which a larger step only takes longer without doing more per second.
  *
- *     time                         /         Each power-of-two class of row counts keeps the mean cost of a row. The batch grows
- * while per row  \                             doubling it makes rows noticeably cheaper; where it no longer does is the knee,
- *               \______knee_______           and the budget stays there.
+ *     time                     /       Each power-of-two class of row counts keeps the mean cost of a row. The batch
+ *     of a        _____knee___/        grows while doubling it makes rows noticeably cheaper; where it no longer does is the
+ *     step   ____/                     knee, and the budget stays there. A step that takes 0.2 s is long enough in any case:
+ *               rows                   everybody's next token waits for it.
  *
  * Prediction is a least-squares fit of time over (1, rows, context), recursive with forgetting (Plackett 1950; Haykin, Adaptive
  * Filter Theory, RLS), so it follows a machine whose speed changes. Pure arithmetic; node loop only.
@@ -14,7 +15,7 @@
 
 #include <stdint.h>
 
-enum { ROOFLINE_CLASSES = 16, ROOFLINE_MIN_BUDGET = 64 };
+enum { ROOFLINE_CLASSES = 16, ROOFLINE_MIN_BUDGET = 64, ROOFLINE_LEAST_BUDGET = 16 /* on a machine too slow for that */ };
 
 struct roofline {
     uint32_t fixed_budget; /* 0: measured */

@@ -43,9 +43,27 @@ static void the_batch_grows_to_the_knee(void **state)
     /* A small core: every row costs the same from 8 on; larger steps gain nothing. */
     const struct machine small = {.floor_us = 8000, .row_us = 1000};
     assert_in_range(settle(&small, 4096, 0), 64, 128);
+    /* A wide machine that is slow: a step of 512 rows would take a second. */
+    const struct machine slow = {.floor_us = 100000, .row_us = 2000};
+    assert_in_range(settle(&slow, 4096, 0), 32, 64);
+    const struct machine crawling = {.floor_us = 100000, .row_us = 50000};
+    assert_int_equal(settle(&crawling, 4096, 0), 16);
     /* Long contexts are no reason for small steps. */
     const struct machine attentive = {.floor_us = 5120, .row_us = 10, .context_us = 4};
     assert_in_range(settle(&attentive, 4096, 1000), 512, 1024);
+}
+
+static void a_slow_hour_passes(void **state)
+{
+    struct roofline roofline;
+    const struct machine good = {.floor_us = 8000, .row_us = 1000}, busy = {.floor_us = 80000, .row_us = 10000};
+    roofline_init(&roofline, 512, 0);
+    for (int i = 0; i < 100; i++)
+        step(&roofline, &busy, roofline_budget(&roofline), 0, 0);
+    assert_int_equal(roofline_budget(&roofline), 16);
+    for (int i = 0; i < 100; i++)
+        step(&roofline, &good, roofline_budget(&roofline), 0, 0);
+    assert_in_range(roofline_budget(&roofline), 64, 128);
 }
 
 static void a_fixed_budget_is_kept(void **state)
@@ -101,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_batch_grows_to_the_knee),
+        cmocka_unit_test(a_slow_hour_passes),
         cmocka_unit_test(a_fixed_budget_is_kept),
         cmocka_unit_test(predictions_are_close_on_a_linear_machine),
         cmocka_unit_test(rates_are_measured),
