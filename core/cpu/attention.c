@@ -13,7 +13,7 @@
 
 struct task {
     const struct step_span *span;
-    uint32_t first_row;   /* of the span, in the step */
+    uint32_t first_row; /* of the span, in the step */
     uint32_t kv_head;
     uint32_t first_query; /* query q: row q / group of the span, head q % group of the KV head */
     uint32_t n_queries;

@@ -35,9 +35,9 @@ struct cpu_backend {
     bool in_flight;
     uint64_t step_id;
     uint64_t started_ns;
-    uint64_t duration_ns;    /* published by finished */
-    uint64_t owed_events;    /* completions taken whose event was not read yet */
-    _Atomic bool finished;   /* stored with release by the last worker, taken with acquire by poll */
+    uint64_t duration_ns;  /* published by finished */
+    uint64_t owed_events;  /* completions taken whose event was not read yet */
+    _Atomic bool finished; /* stored with release by the last worker, taken with acquire by poll */
 };
 
 static struct cpu_backend *self_of(struct backend *backend)
@@ -344,7 +344,8 @@ static int fill_weights(struct cpu_backend *b, const struct cpu_backend_config *
     worker_pool_start(b->pool, &job, b->weights->n_chunks);
     while (poll(&wait, 1, PROGRESS_INTERVAL_MS) != 1) /* time-outs and signals come round again */
         if (c->progress)
-            c->progress(c->progress_arg, "weights", (double)atomic_load(&b->weights->filled_bytes) / (double)b->weights->panel_bytes);
+            c->progress(c->progress_arg, "weights",
+                        (double)atomic_load(&b->weights->filled_bytes) / (double)b->weights->panel_bytes);
     eventfd_read(b->event_fd, &event);
     free(b->fill_scratch);
     b->fill_scratch = NULL;

@@ -24,14 +24,14 @@ enum { CPU_DEFAULT_PAGE_TOKENS = 16, CPU_DEFAULT_MAX_ROWS = 512, CPU_DEFAULT_MAX
 
 struct cpu_backend_config {
     const struct model_desc *model;
-    uint32_t page_tokens;      /* a multiple of 16; 0: CPU_DEFAULT_PAGE_TOKENS */
-    uint32_t n_pages;          /* at least 1 */
-    uint32_t threads;          /* 0: one for each of cpus, or for each CPU this process may use */
-    const uint32_t *cpus;      /* [n_cpus] to pin threads to, in turn; n_cpus 0: not pinned */
+    uint32_t page_tokens; /* a multiple of 16; 0: CPU_DEFAULT_PAGE_TOKENS */
+    uint32_t n_pages;     /* at least 1 */
+    uint32_t threads;     /* 0: one for each of cpus, or for each CPU this process may use */
+    const uint32_t *cpus; /* [n_cpus] to pin threads to, in turn; n_cpus 0: not pinned */
     uint32_t n_cpus;
     enum cpu_path path;
-    uint32_t max_rows;  /* 0: CPU_DEFAULT_MAX_ROWS */
-    uint32_t max_spans; /* 0: CPU_DEFAULT_MAX_SPANS */
+    uint32_t max_rows;     /* 0: CPU_DEFAULT_MAX_ROWS */
+    uint32_t max_spans;    /* 0: CPU_DEFAULT_MAX_SPANS */
     const struct env *env; /* clock for durations, called from workers too; NULL: durations are 0 */
     /* Called now and then while weights are converted ("weights", share 0 to 1), at last with 1. May be NULL. */
     void (*progress)(void *arg, const char *what, double share);

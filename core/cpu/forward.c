@@ -26,8 +26,8 @@ enum stage {
 };
 
 enum {
-    CHUNKS_PER_WORKER = 4,                /* of a product: enough to even out, few enough to stay cheap */
-    RESIDENT_BYTES = 384 * 1024,          /* panels that should stay in a core's cache while many rows pass */
+    CHUNKS_PER_WORKER = 4,       /* of a product: enough to even out, few enough to stay cheap */
+    RESIDENT_BYTES = 384 * 1024, /* panels that should stay in a core's cache while many rows pass */
     COPY_PARTS = 8,
     NORM_LANES = 16,
 };

@@ -50,9 +50,9 @@ struct attention_state {
 };
 
 struct worker_scratch {
-    uint16_t *halves;  /* [max(d_model, 2 * d_head)] */
-    float *queries;    /* [d_head][queries] */
-    float *scores;     /* [queries][CPU_KV_SEGMENT] */
+    uint16_t *halves; /* [max(d_model, 2 * d_head)] */
+    float *queries;   /* [d_head][queries] */
+    float *scores;    /* [queries][CPU_KV_SEGMENT] */
     struct attention_state part, total;
     struct sample_scratch *sample;
 };
@@ -74,17 +74,17 @@ struct forward {
     const struct kv_pool *kv;
     uint32_t n_workers, max_rows, max_spans;
 
-    float *x;         /* [max_rows][d_model], the residual stream */
-    float *tiles;     /* row tiles of max(d_model, n_heads * d_head) inputs */
-    float *tiles_ff;  /* row tiles of d_ff inputs */
-    float *qkv;       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
-    float *rotations; /* [max_rows][d_head] */
-    float *logits;    /* [OUTPUT_GROUP][n_vocab] */
-    struct step_row *rows;        /* [max_rows] */
-    struct output_row *outputs;   /* [max_rows] */
-    uint32_t *first_row;          /* [max_spans + 1], of span s in the step */
-    uint32_t *first_task;         /* [max_spans + 1], of span s in attention */
-    struct worker_scratch *scratch; /* [n_workers] */
+    float *x;                         /* [max_rows][d_model], the residual stream */
+    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs */
+    float *tiles_ff;                  /* row tiles of d_ff inputs */
+    float *qkv;                       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
+    float *rotations;                 /* [max_rows][d_head] */
+    float *logits;                    /* [OUTPUT_GROUP][n_vocab] */
+    struct step_row *rows;            /* [max_rows] */
+    struct output_row *outputs;       /* [max_rows] */
+    uint32_t *first_row;              /* [max_spans + 1], of span s in the step */
+    uint32_t *first_task;             /* [max_spans + 1], of span s in attention */
+    struct worker_scratch *scratch;   /* [n_workers] */
     struct attention_state *partials; /* [n_partials] */
     uint32_t n_partials;
     float *memory; /* behind the float arrays above */
@@ -103,8 +103,8 @@ struct forward {
 
 /* 0 or HS_ERR_NO_MEMORY. What it is given must outlive it. */
 int forward_create(const struct model_desc *model, const struct weights *weights, const struct kv_pool *kv,
-                   const struct cpu_kernels *kernels, uint32_t n_workers, uint32_t max_rows, uint32_t max_spans, struct forward **out,
-                   struct error *err);
+                   const struct cpu_kernels *kernels, uint32_t n_workers, uint32_t max_rows, uint32_t max_spans,
+                   struct forward **out, struct error *err);
 void forward_destroy(struct forward *forward);
 
 /* Takes a checked step; returns the number of chunks of its first stage. */
@@ -120,7 +120,8 @@ void attention_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 void attention_merge(struct forward *forward, uint32_t worker, uint32_t chunk);
 
 /* Where input `input` of row `row` lies in tiles of n_inputs inputs over n_rows rows; inputs of one row are *stride apart. */
-static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row, uint32_t *stride)
+static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row,
+                                         uint32_t *stride)
 {
     uint32_t tile_rows = f->kernels->tile_rows, first = row / tile_rows * tile_rows;
     *stride = n_rows - first < tile_rows ? n_rows - first : tile_rows;

@@ -50,8 +50,8 @@ static size_t place_all(struct forward *f, float *block)
 }
 
 int forward_create(const struct model_desc *model, const struct weights *weights, const struct kv_pool *kv,
-                   const struct cpu_kernels *kernels, uint32_t n_workers, uint32_t max_rows, uint32_t max_spans, struct forward **out,
-                   struct error *err)
+                   const struct cpu_kernels *kernels, uint32_t n_workers, uint32_t max_rows, uint32_t max_spans,
+                   struct forward **out, struct error *err)
 {
     struct forward *f = calloc(1, sizeof *f);
     if (!f)

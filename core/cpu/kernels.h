@@ -61,7 +61,8 @@ struct cpu_kernels {
      * Scores of n_queries with the CPU_KEY_TILE keys of one tile: out[query * stride + key]. queries is [n_inputs][n_queries],
      * keys is [n_inputs][CPU_KEY_TILE] in binary16.
      */
-    void (*score_keys)(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *keys, float *out, size_t stride);
+    void (*score_keys)(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *keys, float *out,
+                       size_t stride);
 
     /*
      * Turns scores[first .. last) of a segment into exp(score - maximum) in place, and leaves the maximum and the sum of the
@@ -70,8 +71,9 @@ struct cpu_kernels {
     void (*softmax_segment)(float *scores, uint32_t first, uint32_t last, float *maximum, float *sum);
 
     /*
-     * out[query * n_values + i] += sum over keys first .. last-1 of a tile, in order, of weights[query * stride + key] * values[key][i].
-     * values is [CPU_KEY_TILE][n_values] in binary16; n_values is a multiple of CPU_HEAD_ALIGN. Keys outside are not read.
+     * out[query * n_values + i] += sum over keys first .. last-1 of a tile, in order, of weights[query * stride + key] *
+     * values[key][i]. values is [CPU_KEY_TILE][n_values] in binary16; n_values is a multiple of CPU_HEAD_ALIGN. Keys outside are
+     * not read.
      */
     void (*accumulate_values)(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *values, uint32_t n_values,
                               uint32_t first, uint32_t last, float *out);

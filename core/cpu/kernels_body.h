@@ -19,7 +19,7 @@
 #include "core/cpu/kernels.h"
 
 #define KERNEL_INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL        _Pragma("GCC unroll 16")
 
 enum { PANEL_WIDTH = LANES * PANEL_VECS, KEY_VECS = CPU_KEY_TILE / LANES };
 

@@ -1,5 +1,10 @@
 #include "core/cpu/rotary.h"
 
+/* Taylor to r^17 and r^16, each term the one before times -r^2 / divisor; what is left out is below 2^-56 for |r| <= pi/4. */
+enum { TERMS = 8 };
+static const double sine_divisors[TERMS] = {2 * 3, 4 * 5, 6 * 7, 8 * 9, 10 * 11, 12 * 13, 14 * 15, 16 * 17};
+static const double cosine_divisors[TERMS] = {1 * 2, 3 * 4, 5 * 6, 7 * 8, 9 * 10, 11 * 12, 13 * 14, 15 * 16};
+
 void rotary_sin_cos(double x, double *sine, double *cosine)
 {
     /* x = n pi/2 + r, |r| <= pi/4. The first part of pi/2 has 33 bits, so that n times it is exact (Cody and Waite). */
@@ -7,11 +12,11 @@ void rotary_sin_cos(double x, double *sine, double *cosine)
     double n = (x * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52; /* nearest integer */
     double r = (x - n * first) - n * second;
     double r2 = r * r;
-    /* Taylor to r^17 and r^16: the first term left out is below 2^-56 for |r| <= pi/4. */
-    double s = 1.0 - r2 / 6 * (1.0 - r2 / 20 * (1.0 - r2 / 42 * (1.0 - r2 / 72 * (1.0 - r2 / 110 *
-               (1.0 - r2 / 156 * (1.0 - r2 / 210 * (1.0 - r2 / 272)))))));
-    double c = 1.0 - r2 / 2 * (1.0 - r2 / 12 * (1.0 - r2 / 30 * (1.0 - r2 / 56 * (1.0 - r2 / 90 *
-               (1.0 - r2 / 132 * (1.0 - r2 / 182 * (1.0 - r2 / 240)))))));
+    double s = 1.0, c = 1.0;
+    for (int i = TERMS - 1; i >= 0; i--) {
+        s = 1.0 - r2 / sine_divisors[i] * s;
+        c = 1.0 - r2 / cosine_divisors[i] * c;
+    }
     s *= r;
     switch ((int64_t)n & 3) {
     case 0:

@@ -48,8 +48,8 @@ static int add_layer(struct weights *w, uint32_t layer, struct error *err)
         const struct tensor_view *view;
         uint32_t rows, cols;
     } parts[MATRICES_PER_LAYER] = {
-        {&to->q, &from->wq, q_size, m->d_model},      {&to->k, &from->wk, kv_size, m->d_model},
-        {&to->v, &from->wv, kv_size, m->d_model},     {&to->o, &from->wo, m->d_model, q_size},
+        {&to->q, &from->wq, q_size, m->d_model},         {&to->k, &from->wk, kv_size, m->d_model},
+        {&to->v, &from->wv, kv_size, m->d_model},        {&to->o, &from->wo, m->d_model, q_size},
         {&to->gate, &from->w_gate, m->d_ff, m->d_model}, {&to->up, &from->w_up, m->d_ff, m->d_model},
         {&to->down, &from->w_down, m->d_model, m->d_ff},
     };
@@ -113,9 +113,12 @@ static int take_vectors(struct weights *w, struct error *err)
             bool optional;
             const float **out;
         } parts[] = {
-            {&from->attn_norm, m->d_model, false, &to->attn_norm}, {&from->ffn_norm, m->d_model, false, &to->ffn_norm},
-            {&from->q_norm, m->d_head, true, &to->q_norm},         {&from->k_norm, m->d_head, true, &to->k_norm},
-            {&from->bq, q_size, true, &to->q.bias},                {&from->bk, kv_size, true, &to->k.bias},
+            {&from->attn_norm, m->d_model, false, &to->attn_norm},
+            {&from->ffn_norm, m->d_model, false, &to->ffn_norm},
+            {&from->q_norm, m->d_head, true, &to->q_norm},
+            {&from->k_norm, m->d_head, true, &to->k_norm},
+            {&from->bq, q_size, true, &to->q.bias},
+            {&from->bk, kv_size, true, &to->k.bias},
             {&from->bv, kv_size, true, &to->v.bias},
         };
         for (size_t j = 0; j < sizeof parts / sizeof parts[0] && !status; j++)

@@ -23,8 +23,8 @@
 #include "core/port/model.h"
 
 struct packed_matrix {
-    uint16_t *panels; /* [n_panels][n_inputs][panel_width], outputs beyond n_outputs zero */
-    const float *bias;      /* [n_outputs] or NULL */
+    uint16_t *panels;  /* [n_panels][n_inputs][panel_width], outputs beyond n_outputs zero */
+    const float *bias; /* [n_outputs] or NULL */
     enum weight_type type;
     uint32_t n_inputs;
     uint32_t n_outputs;
@@ -34,10 +34,10 @@ struct packed_matrix {
 
 struct layer_weights {
     struct packed_matrix q, k, v, o, gate, up, down;
-    const float *attn_norm;      /* [d_model] */
+    const float *attn_norm;       /* [d_model] */
     const float *q_norm, *k_norm; /* [d_head] or NULL */
-    const float *ffn_norm;       /* [d_model] */
-    const float *key_centre;     /* [n_kv_heads * d_head], taken from keys before they are stored; NULL: nothing */
+    const float *ffn_norm;        /* [d_model] */
+    const float *key_centre;      /* [n_kv_heads * d_head], taken from keys before they are stored; NULL: nothing */
 };
 
 struct weights {

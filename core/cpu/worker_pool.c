@@ -87,7 +87,8 @@ static bool work(struct worker_pool *pool, uint32_t worker)
     do {
         if (ticket_next(ticket) >= ticket_chunks(ticket))
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket + 1, memory_order_acq_rel, memory_order_acquire));
+    } while (
+        !atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket + 1, memory_order_acq_rel, memory_order_acquire));
     /* The stage cannot end, nor job change, before this chunk is counted. */
     pool->job.run(pool->job.arg, worker, ticket_next(ticket));
     if (atomic_fetch_add_explicit(&pool->finished, 1, memory_order_acq_rel) + 1 == ticket_chunks(ticket))

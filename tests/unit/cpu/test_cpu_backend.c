@@ -16,8 +16,16 @@
 
 enum { VOCAB = 100, PAGES = 64 };
 
-static const struct tiny_options options = {.n_layers = 1, .d_model = 32, .d_ff = 48, .n_heads = 2, .n_kv_heads = 1, .d_head = 16,
-                                            .n_vocab = VOCAB, .type = TENSOR_F16, .tied = true, .seed = 1};
+static const struct tiny_options options = {.n_layers = 1,
+                                            .d_model = 32,
+                                            .d_ff = 48,
+                                            .n_heads = 2,
+                                            .n_kv_heads = 1,
+                                            .d_head = 16,
+                                            .n_vocab = VOCAB,
+                                            .type = TENSOR_F16,
+                                            .tied = true,
+                                            .seed = 1};
 static struct tiny_model *model;
 static struct backend *backend;
 static const uint32_t tokens[64] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
@@ -26,8 +34,14 @@ static struct row_result results[64];
 
 static struct step_span good_span(void)
 {
-    return (struct step_span){.history = tokens, .n_tokens = 4, .n_prompt = 4, .pages = pages, .n_pages = 4, .n_outputs = 1,
-                              .sampling = &session_greedy, .results = results};
+    return (struct step_span){.history = tokens,
+                              .n_tokens = 4,
+                              .n_prompt = 4,
+                              .pages = pages,
+                              .n_pages = 4,
+                              .n_outputs = 1,
+                              .sampling = &session_greedy,
+                              .results = results};
 }
 
 static void expect_refused(struct step_span span, int code)
@@ -169,8 +183,16 @@ static void test_many_copies(void **state)
     uint32_t chain[4] = {5, 6, 7, 8}, end;
     struct step_span span = {.history = tokens, .n_tokens = 16, .n_prompt = 17, .pages = chain, .n_pages = 4};
     session_run(backend, &span, 1);
-    span = (struct step_span){.history = tokens, .position = 16, .n_tokens = 1, .n_prompt = 17, .pages = chain, .n_pages = 4,
-                              .n_outputs = 1, .sampling = &session_greedy, .results = results, .logits = before};
+    span = (struct step_span){.history = tokens,
+                              .position = 16,
+                              .n_tokens = 1,
+                              .n_prompt = 17,
+                              .pages = chain,
+                              .n_pages = 4,
+                              .n_outputs = 1,
+                              .sampling = &session_greedy,
+                              .results = results,
+                              .logits = before};
     session_run(backend, &span, 1);
     for (uint32_t i = 0; i < 5000; i++)
         assert_int_equal(backend->ops->copy_page(backend, 10 + (i + 1) % 50, i ? 10 + i % 50 : 5), 0);
@@ -186,8 +208,15 @@ static void test_many_copies_during_a_step(void **state)
 {
     float before[VOCAB], after[VOCAB];
     uint32_t chain[4] = {5, 6, 7, 8};
-    struct step_span span = {.history = tokens, .n_tokens = 17, .n_prompt = 17, .pages = chain, .n_pages = 4,
-                             .n_outputs = 1, .sampling = &session_greedy, .results = results, .logits = before};
+    struct step_span span = {.history = tokens,
+                             .n_tokens = 17,
+                             .n_prompt = 17,
+                             .pages = chain,
+                             .n_pages = 4,
+                             .n_outputs = 1,
+                             .sampling = &session_greedy,
+                             .results = results,
+                             .logits = before};
     struct step step = {.id = 5, .spans = &span, .n_spans = 1};
     struct step_completion completion;
     struct pollfd wait = {.fd = backend->ops->event_fd(backend), .events = POLLIN};

@@ -203,7 +203,8 @@ static void test_softmax(void **state)
 static void test_accumulate(void **state)
 {
     static uint16_t values[CPU_KEY_TILE * MAX_VALUES];
-    static float weights[CPU_MAX_TILE_ROWS * CPU_KEY_TILE], out[CPU_MAX_TILE_ROWS * MAX_VALUES], start[CPU_MAX_TILE_ROWS * MAX_VALUES];
+    static float weights[CPU_MAX_TILE_ROWS * CPU_KEY_TILE], out[CPU_MAX_TILE_ROWS * MAX_VALUES],
+        start[CPU_MAX_TILE_ROWS * MAX_VALUES];
     float single[MAX_VALUES];
     for (uint32_t n_values = CPU_HEAD_ALIGN; n_values <= MAX_VALUES; n_values += CPU_HEAD_ALIGN) {
         for (uint32_t n = 1; n <= kernels->tile_rows; n++) {
@@ -219,7 +220,8 @@ static void test_accumulate(void **state)
             kernels->accumulate_values(weights, CPU_KEY_TILE, n, values, n_values, first, last, out);
             for (uint32_t q = 0; q < n; q++) {
                 memcpy(single, start + (size_t)q * n_values, n_values * sizeof(float));
-                kernels->accumulate_values(weights + (size_t)q * CPU_KEY_TILE, CPU_KEY_TILE, 1, values, n_values, first, last, single);
+                kernels->accumulate_values(weights + (size_t)q * CPU_KEY_TILE, CPU_KEY_TILE, 1, values, n_values, first, last,
+                                           single);
                 assert_memory_equal(single, out + (size_t)q * n_values, n_values * sizeof(float));
                 for (uint32_t i = 0; i < n_values; i++) {
                     double expected = start[(size_t)q * n_values + i];
@@ -245,15 +247,17 @@ static void test_sine_and_cosine(void **state)
 int main(int argc, char **argv)
 {
     const char *path = argc > 1 ? argv[1] : "generic";
-    kernels = strcmp(path, "avx512") == 0 ? cpu_kernels_avx512() : strcmp(path, "avx2") == 0 ? cpu_kernels_avx2() : cpu_kernels_generic();
+    kernels = strcmp(path, "avx512") == 0 ? cpu_kernels_avx512()
+              : strcmp(path, "avx2") == 0 ? cpu_kernels_avx2()
+                                          : cpu_kernels_generic();
     if (!kernels) {
         printf("skipped: this CPU has no %s\n", path);
         return 77;
     }
     rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_half_conversions), cmocka_unit_test(test_matmul),     cmocka_unit_test(test_silu),
-        cmocka_unit_test(test_scores),           cmocka_unit_test(test_softmax),    cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_half_conversions), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_silu),
+        cmocka_unit_test(test_scores),           cmocka_unit_test(test_softmax), cmocka_unit_test(test_accumulate),
         cmocka_unit_test(test_sine_and_cosine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,16 @@ enum { VOCAB = 301, PAGES = 512, COMPANIONS = 15 };
 static enum cpu_path path;
 
 /* Odd sizes on purpose: heads, feed-forward and vocabulary that fill no vector. */
-static const struct tiny_options plain = {.n_layers = 2, .d_model = 72, .d_ff = 100, .n_heads = 6, .n_kv_heads = 2, .d_head = 24,
-                                          .n_vocab = VOCAB, .type = TENSOR_F32, .tied = true, .seed = 1};
+static const struct tiny_options plain = {.n_layers = 2,
+                                          .d_model = 72,
+                                          .d_ff = 100,
+                                          .n_heads = 6,
+                                          .n_kv_heads = 2,
+                                          .d_head = 24,
+                                          .n_vocab = VOCAB,
+                                          .type = TENSOR_F32,
+                                          .tied = true,
+                                          .seed = 1};
 
 static void random_tokens(struct rng *rng, uint32_t *tokens, uint32_t n)
 {
@@ -235,17 +243,31 @@ static void test_in_a_batch(void **state)
         now = now < f.n - done ? now : f.n - done;
         for (uint32_t c = 0; c <= COMPANIONS; c++) {
             if (c == own)
-                spans[n_spans++] = (struct step_span){.history = f.tokens, .position = done, .n_tokens = now, .n_prompt = f.n,
-                                                      .pages = f.pages, .n_pages = 32, .n_outputs = now, .sampling = &session_greedy,
-                                                      .results = results, .logits = logits + (size_t)done * VOCAB};
+                spans[n_spans++] = (struct step_span){.history = f.tokens,
+                                                      .position = done,
+                                                      .n_tokens = now,
+                                                      .n_prompt = f.n,
+                                                      .pages = f.pages,
+                                                      .n_pages = 32,
+                                                      .n_outputs = now,
+                                                      .sampling = &session_greedy,
+                                                      .results = results,
+                                                      .logits = logits + (size_t)done * VOCAB};
             if (c == COMPANIONS)
                 break;
             uint32_t rows = 1 + (uint32_t)rng_below(&rng, 8);
             if (position[c] + rows > 480)
                 continue;
-            spans[n_spans++] = (struct step_span){.history = others[c], .position = position[c], .n_tokens = rows, .n_prompt = 600,
-                                                  .pages = f.pages + 32 + 30 * c, .n_pages = 30, .n_outputs = rows % 2 ? rows : 0,
-                                                  .sampling = &session_greedy, .results = other_results, .logits = ignored};
+            spans[n_spans++] = (struct step_span){.history = others[c],
+                                                  .position = position[c],
+                                                  .n_tokens = rows,
+                                                  .n_prompt = 600,
+                                                  .pages = f.pages + 32 + 30 * c,
+                                                  .n_pages = 30,
+                                                  .n_outputs = rows % 2 ? rows : 0,
+                                                  .sampling = &session_greedy,
+                                                  .results = other_results,
+                                                  .logits = ignored};
             position[c] += rows;
         }
         session_run(backend, spans, n_spans);
@@ -276,8 +298,16 @@ static void test_after_copied_pages(void **state)
     session_prefill(backend, f.tokens + 1, 300, 300, f.pages, 32, logits + (size_t)200 * VOCAB); /* overwrites the originals */
     session_prefill(backend, f.tokens, 300, 300, f.pages, 32, logits);
     struct row_result results[200];
-    struct step_span span = {.history = f.tokens, .position = 300, .n_tokens = 200, .n_prompt = 500, .pages = copies, .n_pages = 32,
-                             .n_outputs = 200, .sampling = &session_greedy, .results = results, .logits = logits + (size_t)300 * VOCAB};
+    struct step_span span = {.history = f.tokens,
+                             .position = 300,
+                             .n_tokens = 200,
+                             .n_prompt = 500,
+                             .pages = copies,
+                             .n_pages = 32,
+                             .n_outputs = 200,
+                             .sampling = &session_greedy,
+                             .results = results,
+                             .logits = logits + (size_t)300 * VOCAB};
     session_run(backend, &span, 1);
     assert_same_logits(&f, logits);
     free(logits);

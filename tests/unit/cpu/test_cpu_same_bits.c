@@ -58,9 +58,15 @@ static void decode(struct backend *backend, uint32_t n_spans, uint32_t *tokens, 
         for (uint32_t s = 0; s < n_spans; s++) {
             uint32_t n = i == 0 ? PROMPT / (s == 0 ? 1 : 8) : 1; /* the first step prefills; companions are shorter */
             uint32_t position = i == 0 ? 0 : PROMPT / (s == 0 ? 1 : 8) + i - 1;
-            spans[s] = (struct step_span){.history = prompts[s], .position = position, .n_tokens = n, .n_prompt = PROMPT,
-                                          .pages = pages[0] + s * SPAN_PAGES, .n_pages = SPAN_PAGES, .n_outputs = 1,
-                                          .sampling = &session_greedy, .results = &results[s]};
+            spans[s] = (struct step_span){.history = prompts[s],
+                                          .position = position,
+                                          .n_tokens = n,
+                                          .n_prompt = PROMPT,
+                                          .pages = pages[0] + s * SPAN_PAGES,
+                                          .n_pages = SPAN_PAGES,
+                                          .n_outputs = 1,
+                                          .sampling = &session_greedy,
+                                          .results = &results[s]};
         }
         spans[0].logits = logits + (size_t)i * model->desc.n_vocab;
         /* The row of interest stands last in the batch: another place in its tile. */
@@ -114,7 +120,10 @@ int main(void)
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char file[PATH_MAX];
     struct error err = {0};
-    snprintf(file, sizeof file, "%s%s/hearsay/SmolLM2-135M-Instruct.Q4_1.gguf", cache && cache[0] ? cache : home ? home : "",
+    snprintf(file, sizeof file, "%s%s/hearsay/SmolLM2-135M-Instruct.Q4_1.gguf",
+             cache && cache[0] ? cache
+             : home            ? home
+                               : "",
              cache && cache[0] ? "" : "/.cache");
     if (access(file, R_OK)) {
         printf("skipped: %s is not there (tools/quickstart fetches it)\n", file);

@@ -46,9 +46,15 @@ static void check_greedy(struct backend *backend, const struct logits_prompt *pr
     memcpy(history, prompt->tokens, prompt->n_tokens * sizeof *history);
     for (uint32_t i = 0; i < prompt->n_greedy; i++) {
         struct row_result result = {0};
-        struct step_span span = {.history = history, .position = prompt->n_tokens + i - 1, .n_tokens = 1,
-                                 .n_prompt = prompt->n_tokens, .pages = pages, .n_pages = PAGES, .n_outputs = 1,
-                                 .sampling = &session_greedy, .results = &result};
+        struct step_span span = {.history = history,
+                                 .position = prompt->n_tokens + i - 1,
+                                 .n_tokens = 1,
+                                 .n_prompt = prompt->n_tokens,
+                                 .pages = pages,
+                                 .n_pages = PAGES,
+                                 .n_outputs = 1,
+                                 .sampling = &session_greedy,
+                                 .results = &result};
         session_run(backend, &span, 1);
         if (result.token != prompt->greedy[i])
             fail_msg("greedy token %u is %u, reference %u (gap %g)", i, result.token, prompt->greedy[i], (double)prompt->gaps[i]);

@@ -1,10 +1,10 @@
 /* The worker pool: every chunk of every stage runs exactly once, stages never overlap, more workers than cores get on. */
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 

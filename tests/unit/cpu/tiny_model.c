@@ -145,10 +145,23 @@ struct tiny_model *tiny_model_create(const struct tiny_options *o)
     for (uint32_t i = 0; i < o->n_layers; i++)
         build_layer(m, &m->layers[i]);
     m->desc = (struct model_desc){
-        .architecture = "tiny", .name = "tiny", .n_layers = o->n_layers, .d_model = o->d_model, .d_ff = o->d_ff,
-        .n_heads = o->n_heads, .n_kv_heads = o->n_kv_heads, .d_head = o->d_head, .n_vocab = o->n_vocab, .n_context = 4096,
-        .sliding_window = o->sliding_window, .rms_epsilon = 1e-5f, .rope_layout = o->rope_layout, .rope_inv_freq = m->inv_freq,
-        .rope_magnitude = 1, .layers = m->layers, .dequantize = dequantize,
+        .architecture = "tiny",
+        .name = "tiny",
+        .n_layers = o->n_layers,
+        .d_model = o->d_model,
+        .d_ff = o->d_ff,
+        .n_heads = o->n_heads,
+        .n_kv_heads = o->n_kv_heads,
+        .d_head = o->d_head,
+        .n_vocab = o->n_vocab,
+        .n_context = 4096,
+        .sliding_window = o->sliding_window,
+        .rms_epsilon = 1e-5f,
+        .rope_layout = o->rope_layout,
+        .rope_inv_freq = m->inv_freq,
+        .rope_magnitude = 1,
+        .layers = m->layers,
+        .dequantize = dequantize,
     };
     m->desc.token_embedding = random_matrix(m, "token_embedding", o->n_vocab, o->d_model);
     m->desc.output_norm = random_norm(m, o->d_model);
@@ -291,8 +304,8 @@ void tiny_model_logits(const struct tiny_model *m, const uint32_t *tokens, uint3
 {
     const struct tiny_options *o = &m->options;
     size_t q_size = (size_t)o->n_heads * o->d_head, cache = (size_t)o->n_layers * n_tokens * o->n_kv_heads * o->d_head;
-    struct pass pass = {doubles(o->d_model), doubles(q_size), doubles(q_size), doubles(o->d_ff), doubles(o->d_ff),
-                        doubles(cache), doubles(cache), n_tokens};
+    struct pass pass = {doubles(o->d_model), doubles(q_size), doubles(q_size), doubles(o->d_ff),
+                        doubles(o->d_ff),    doubles(cache),  doubles(cache),  n_tokens};
     double *x = doubles(o->d_model);
     for (uint32_t p = 0; p < n_tokens; p++) {
         for (uint32_t i = 0; i < o->d_model; i++)
