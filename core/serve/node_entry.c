@@ -190,7 +190,6 @@ static uint64_t round_trip_ns(const struct node *node, uint32_t peer)
 static int start_remote(struct entry *entry, uint64_t now_ns)
 {
     struct node *node = entry->node;
-    entry->accepted = false;
     int status = forward_send_request(entry, now_ns);
     if (status < 0)
         return status;
@@ -401,7 +400,6 @@ void entry_message(struct entry *entry, const struct forward_message *message, u
 {
     struct node *node = entry->node;
     entry->timeout_ns = now_ns + SILENCE_NS + 2 * round_trip_ns(node, entry->ticket.peer);
-    entry->accepted = true;
     switch (message->kind) {
     case FORWARD_REFUSE:
         entry_retry(entry, ROUTE_REFUSED, message->refuse.depth, now_ns);

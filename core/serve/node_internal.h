@@ -30,7 +30,6 @@ struct entry {
     uint32_t attempt;
     uint32_t exclude[ENTRY_MAX_EXCLUDED + 1];
     uint32_t n_exclude;
-    bool accepted;          /* the peer said that it is at it */
     bool lost;              /* the peer is gone: route again */
     bool told_started;      /* REQUEST_STARTED was delivered */
     uint32_t cached_tokens; /* found by the node that computes now */
