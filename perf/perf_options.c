@@ -77,6 +77,23 @@ NUMBER_SETTER(output_tokens, 1, 1 << 20)
 NUMBER_SETTER(shared_prefix, 0, 1 << 20)
 NUMBER_SETTER(vocab, 1024, 1 << 24)
 
+NUMBER_SETTER(tokens, 128, 1 << 20)
+NUMBER_SETTER(peers, 1, 1024)
+NUMBER_SETTER(blocks, 1, 1 << 20)
+NUMBER_SETTER(calls, 1, 10000000)
+
+SETTER(caches)
+{
+    static const char *const names[] = {"warm", "flushed", "both"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) != 0)
+            continue;
+        CONFIG->caches = (enum perf_caches)(i + 1);
+        return 0;
+    }
+    return error_set(err, HS_ERR_PARSE, "\"%s\" is not a state of caches; give warm, flushed or both", text);
+}
+
 SETTER(seed)
 {
     return parse_u64(text, 0, UINT64_MAX, &CONFIG->seed, err);
@@ -141,40 +158,46 @@ SETTER(bench)
 }
 
 static const struct option_spec specs[] = {
-    {"json", "FILE", "Write the results as JSON; - for standard output", "Output", set_json_path},
-    {"plot", "FILE.svg", "Draw the results with gnuplot", NULL, set_plot_path},
-    {"runs", "N", "engine: timed runs of each case (5)", "Engine", set_runs},
-    {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, set_model},
-    {"backend", "cpu|null", "What computes (cpu)", NULL, set_backend},
-    {"kernels", "PATH", "auto, generic, avx2 or avx512 (auto)", NULL, set_path},
-    {"threads", "N", "Compute threads (one for each CPU)", NULL, set_threads},
-    {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, set_cpus},
-    {"prefill", "LIST|none", "Prompt lengths in tokens (128,512,2048)", NULL, set_prefill},
-    {"decode", "LIST|none", "Contexts to decode behind (64,1024)", NULL, set_decode},
-    {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, set_batch},
-    {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, set_decode_tokens},
-    {"against", "llama-bench=PATH", "Run that program on the same cases, in turn", NULL, set_against},
-    {"against-model", "FILE", "Its GGUF file, the same weights in F16 (that of --model)", NULL, set_against_model},
-    {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve", set_url},
-    {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, set_served_model},
-    {"api-key", "KEY", "Sent as bearer token", NULL, set_api_key},
-    {"clients", "N", "Clients, each with one request under way (4)", NULL, set_clients},
-    {"requests", "N", "Requests in all (64)", NULL, set_requests},
-    {"prompt-tokens", "N", "Length of each prompt (256)", NULL, set_prompt_tokens},
-    {"output-tokens", "N", "Length of each answer (64)", NULL, set_output_tokens},
-    {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, set_shared_prefix},
-    {"vocab", "N", "Prompts are random token ids below this (32000)", NULL, set_vocab},
-    {"seed", "N", "Of the random tokens; another seed misses every cache (1)", NULL, set_seed},
+    {"json", "FILE", "Write the results as JSON; - for standard output", "Output", .set = set_json_path},
+    {"plot", "FILE.svg", "Draw the results with gnuplot", NULL, .set = set_plot_path},
+    {"runs", "N", "engine: timed runs of each case (5)", "Engine", .set = set_runs},
+    {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, .set = set_model},
+    {"backend", "cpu|null", "What computes (cpu)", NULL, .set = set_backend},
+    {"kernels", "PATH", "auto, generic, avx2 or avx512 (auto)", NULL, .set = set_path},
+    {"threads", "N", "Compute threads (one for each CPU)", NULL, .set = set_threads},
+    {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, .set = set_cpus},
+    {"prefill", "LIST|none", "Prompt lengths in tokens (128,512,2048)", NULL, .set = set_prefill},
+    {"decode", "LIST|none", "Contexts to decode behind (64,1024)", NULL, .set = set_decode},
+    {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, .set = set_batch},
+    {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, .set = set_decode_tokens},
+    {"against", "llama-bench=PATH", "Run that program on the same cases, in turn", NULL, .set = set_against},
+    {"against-model", "FILE", "Its GGUF file, the same weights in F16 (that of --model)", NULL, .set = set_against_model},
+    {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve", .set = set_url},
+    {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, .set = set_served_model},
+    {"api-key", "KEY", "Sent as bearer token", NULL, .set = set_api_key},
+    {"clients", "N", "Clients, each with one request under way (4)", NULL, .set = set_clients},
+    {"requests", "N", "Requests in all (64)", NULL, .set = set_requests},
+    {"prompt-tokens", "N", "Length of each prompt (256)", NULL, .set = set_prompt_tokens},
+    {"output-tokens", "N", "Length of each answer (64)", NULL, .set = set_output_tokens},
+    {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, .set = set_shared_prefix},
+    {"vocab", "N", "Prompts are random token ids below this (32000)", NULL, .set = set_vocab},
+    {"tokens", "N", "route: length of the prompt (4096)", "Route", .set = set_tokens},
+    {"peers", "N", "Peers that the node knows of (64)", NULL, .set = set_peers},
+    {"blocks", "N", "Blocks that each of them holds (65536)", NULL, .set = set_blocks},
+    {"calls", "N", "Timed calls of each case (400)", NULL, .set = set_calls},
+    {"caches", "warm|flushed|both", "Whether the caches are emptied before each call (both)", NULL, .set = set_caches},
+    {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", "All", .set = set_seed},
 };
 
 static const struct options options = {
     .program = "hearsay-perf",
-    .usage = "list|engine|serve",
+    .usage = "list|engine|route|serve",
     .description = "Measures hearsay, and its peers beside it.",
     .epilog = "Examples:\n"
               "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
               "  hearsay-perf engine --model m.gguf --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
               "  hearsay-perf engine --backend null --json -\n"
+              "  hearsay-perf route --peers 64 --blocks 65536 --tokens 4096\n"
               "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 --clients 8 --shared-prefix 512\n"
               "Exit status: 0 good, 1 failed, 2 bad usage, 77 not possible on this machine.\n",
     .version = HEARSAY_VERSION,
@@ -211,6 +234,11 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         .prompt_tokens = 256,
         .output_tokens = 64,
         .vocab = 32000,
+        .tokens = 4096,
+        .peers = 64,
+        .blocks = 65536,
+        .calls = 400,
+        .caches = PERF_CACHES_BOTH,
     };
     int rc = options_parse(&options, argc, argv, config, err);
     if (rc != 0)

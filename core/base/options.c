@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/option_value.h"
 #include "core/base/parse.h"
 #include "core/base/strbuf.h"
 
@@ -26,11 +27,11 @@ static int fail_unknown(struct parse_run *run, const char *word)
     return run->code = error_set(run->err, HS_ERR_PARSE, "%s: no such option; --help lists them all", word);
 }
 
-/* argp was told to be silent, so this finds out what it disliked about a word of the command line. */
+/* argp was told to be silent, so this finds out what it disliked about a word of the command line. 0: nothing. */
 static int explain(struct parse_run *run, const char *word)
 {
     if (strncmp(word, "--", 2) != 0)
-        return fail_unknown(run, word);
+        return word[0] == '-' && word[1] ? fail_unknown(run, word) : 0;
     const char *name = word + 2;
     size_t len = strcspn(name, "=");
     size_t alike = 0;
@@ -53,7 +54,9 @@ static int explain(struct parse_run *run, const char *word)
     if (match->argument && !name[len])
         return run->code = error_set(run->err, HS_ERR_PARSE, "--%s: a value is missing; write --%s %s", match->name, match->name,
                                      match->argument);
-    return run->code = error_set(run->err, HS_ERR_PARSE, "--%s: takes no value", match->name);
+    if (!match->argument && name[len])
+        return run->code = error_set(run->err, HS_ERR_PARSE, "--%s: takes no value", match->name);
+    return 0;
 }
 
 static int set_positional(struct parse_run *run, const char *text)
@@ -79,8 +82,11 @@ static error_t parse_key(int key, char *text, struct argp_state *state)
         run->code = set_positional(run, text);
         return run->code ? ECANCELED : 0;
     case ARGP_KEY_ERROR:
-        if (!run->code && !run->served && state->next > 0)
-            explain(run, state->argv[state->next - 1]);
+        if (run->code || run->served)
+            return 0;
+        /* It stopped behind the word, but before one that begins with a single dash: -model. */
+        if ((state->next < 2 || !explain(run, state->argv[state->next - 1])) && state->next < state->argc)
+            fail_unknown(run, state->argv[state->next]);
         return 0;
     default:
         break;
@@ -88,7 +94,7 @@ static error_t parse_key(int key, char *text, struct argp_state *state)
     if (key < KEY_FIRST_SPEC || (size_t)(key - KEY_FIRST_SPEC) >= run->options->n_specs)
         return ARGP_ERR_UNKNOWN;
     const struct option_spec *spec = &run->options->specs[key - KEY_FIRST_SPEC];
-    int rc = spec->set(run->config, text, run->err);
+    int rc = option_value_store(spec, run->config, text, run->err);
     if (rc)
         run->code = error_wrap(run->err, rc, "--%s", spec->name);
     return rc ? ECANCELED : 0;
@@ -120,7 +126,7 @@ static int set_from_environment(const struct option_spec *spec, void *config, st
             return 0;
         text = NULL;
     }
-    int rc = spec->set(config, text, err);
+    int rc = option_value_store(spec, config, text, err);
     return rc ? error_wrap(err, rc, "%s", name) : 0;
 }
 

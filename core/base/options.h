@@ -10,16 +10,38 @@
 #define HEARSAY_BASE_OPTIONS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/base/error.h"
+
+/* What an option's value is and how it is kept at `offset` of the configuration. */
+enum option_kind {
+    OPTION_CUSTOM,   /* set() does it */
+    OPTION_FLAG,     /* bool: true when given */
+    OPTION_TEXT,     /* const char *: must not be empty */
+    OPTION_U32,      /* uint32_t within min .. max */
+    OPTION_U64,      /* uint64_t within min .. max */
+    OPTION_SIZE,     /* uint64_t bytes, as parse_size reads them */
+    OPTION_DURATION, /* uint64_t nanoseconds within min .. max, as parse_duration reads them */
+    OPTION_CHOICE,   /* int (or an enum): the value beside the name chosen */
+};
+
+struct option_choice {
+    const char *name; /* NULL ends a list */
+    int value;
+};
 
 struct option_spec {
     const char *name;     /* "kv-pages", without dashes */
     const char *argument; /* "N", "FILE", ...; NULL: a flag */
     const char *help;     /* one line, defaults included */
     const char *group;    /* heading under which --help shows it; NULL: as the one before */
-    /* Called with the text (NULL for a flag on the command line; a flag in the environment takes a boolean). 0, or HS_ERR_* with err filled (without the option's name). */
+    /* OPTION_CUSTOM: called with the text (NULL for a flag). 0, or HS_ERR_* with err filled (without the option's name). */
     int (*set)(void *config, const char *text, struct error *err);
+    enum option_kind kind;
+    size_t offset;                       /* all but OPTION_CUSTOM: offsetof the field */
+    uint64_t min, max;                   /* numbers and durations */
+    const struct option_choice *choices; /* OPTION_CHOICE */
 };
 
 struct options {

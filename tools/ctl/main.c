@@ -57,7 +57,7 @@ static int set_positional(void *config, const char *text, struct error *err)
 }
 
 static const struct option_spec ctl_specs[] = {
-    {"json", NULL, "Print the node's answer as it is", "Output", set_json},
+    {"json", NULL, "Print the node's answer as it is", "Output", .set = set_json},
 };
 
 static const struct options ctl_options = {

@@ -14,7 +14,7 @@
 #include "core/cluster/cluster.h"
 #include "core/serve/node_loop.h"
 
-enum { NODE_MAX_CPUS = 512 };
+enum { NODE_MAX_CPUS = 512, NODE_MAX_JOIN = 4096, NODE_FABRIC_PORT = 7070 };
 
 enum backend_choice { BACKEND_CPU, BACKEND_NULL };
 
@@ -33,6 +33,7 @@ struct node_options {
     const char *group_key_file; /* NULL: none */
     bool insecure_peers;
     enum backend_choice backend;
+    int compute, fabric; /* one of each so far */
     struct cpu_list cpus;         /* all threads, unless pinned apart */
     struct cpu_list compute_cpus; /* --pin compute= */
     struct cpu_list http_cpus;    /* --pin http= */
@@ -41,7 +42,7 @@ struct node_options {
     uint64_t kv_memory_bytes;     /* 0: default */
     uint32_t page_tokens;
     uint32_t max_batch_tokens; /* 0: measured */
-    uint32_t max_sequences;
+    uint32_t max_sequences, max_waiting;
     uint32_t push_back_depth;
     uint64_t gossip_interval_ns;
     enum route_mode route;

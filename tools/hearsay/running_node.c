@@ -21,7 +21,7 @@
 #include "net/net.h"
 #include "tools/hearsay/kv_size.h"
 
-enum { INBOX_CAPACITY = 4096, DEFAULT_FABRIC_PORT = 7070, MAX_JOIN = 4096 };
+enum { INBOX_CAPACITY = 4096 };
 
 struct running_node {
     struct node_options options;
@@ -128,6 +128,15 @@ static void run_on(const struct cpu_list *list)
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
+/* The longest prompt and answer together: the model's, or what the pool can hold of one request. */
+static uint32_t longest_sequence(const struct running_node *r)
+{
+    struct backend_info info;
+    r->backend->ops->info(r->backend, &info);
+    uint64_t pool_tokens = (uint64_t)info.n_pages * info.page_tokens;
+    return pool_tokens < r->model->desc->n_context ? (uint32_t)pool_tokens : r->model->desc->n_context;
+}
+
 static int open_http(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
@@ -135,6 +144,7 @@ static int open_http(struct running_node *r, struct error *err)
         .address = o->http,
         .node_name = r->name,
         .model = r->model,
+        .n_context = longest_sequence(r),
         .isolate_tenants = o->isolate_tenants,
         .inbox = r->inbox,
         .metrics = r->metrics,
@@ -154,13 +164,15 @@ static int open_http(struct running_node *r, struct error *err)
     return 0;
 }
 
-static int join_one(void *node, const char *host)
+struct join_run {
+    struct node *node;
+    struct error *err;
+};
+
+static int join_one(void *arg, const char *host)
 {
-    struct error err = {0};
-    int rc = node_join(node, host, &err);
-    if (rc)
-        log_error("start", "--join: %s", err.text);
-    return rc;
+    struct join_run *run = arg;
+    return node_join(run->node, host, run->err);
 }
 
 static int open_node(struct running_node *r, struct error *err)
@@ -174,6 +186,7 @@ static int open_node(struct running_node *r, struct error *err)
         .model_name = r->model->desc->name,
         .n_context = r->model->desc->n_context,
         .max_sequences = o->max_sequences,
+        .max_waiting = o->max_waiting,
         .max_batch_tokens = o->max_batch_tokens,
         .push_back_depth = o->push_back_depth,
     };
@@ -184,7 +197,8 @@ static int open_node(struct running_node *r, struct error *err)
     int rc = node_create(&config, &r->env, r->transport, r->backend, r->metrics, &r->node, err);
     if (rc || !o->join)
         return rc;
-    rc = parse_host_list(o->join, DEFAULT_FABRIC_PORT, MAX_JOIN, join_one, r->node, err);
+    struct join_run run = {r->node, err};
+    rc = parse_host_list(o->join, NODE_FABRIC_PORT, NODE_MAX_JOIN, join_one, &run, err);
     return rc ? error_wrap(err, rc, "--join") : 0;
 }
 

@@ -41,14 +41,14 @@ install_packages() {
         fail "apt-get could not install: ${missing[*]}"
 }
 
-# build_tree FOLDER CMAKE-OPTION...: configures and builds, showing progress on a terminal and a log on failure.
+# build_tree FOLDER CMAKE-OPTION...: configures and builds (all, or the targets in HEARSAY_TARGETS), with a log that is shown on failure.
 build_tree() {
     local folder=$1
     shift
     say "building in ${folder#"$HEARSAY_TOP"/}"
     mkdir -p "$folder"
     local log=$folder/build.log
-    if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder"; } >"$log" 2>&1; then
+    if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder" ${HEARSAY_TARGETS:-}; } >"$log" 2>&1; then
         tail -n 40 "$log" >&2
         fail "the build failed; the whole log is in $log"
     fi

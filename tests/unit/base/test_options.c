@@ -42,9 +42,9 @@ static int add_positional(void *config, const char *text, struct error *err)
 }
 
 static const struct option_spec specs[] = {
-    {"push-back", "DEPTH", "Waiting requests at which peers stop sending (default 8)", "Serving:", set_push_back},
-    {"name", "NAME", "Name of this node", NULL, set_name},
-    {"check", NULL, "Only check", "Other:", set_check},
+    {"push-back", "DEPTH", "Waiting requests at which peers stop sending (default 8)", "Serving:", .set = set_push_back},
+    {"name", "NAME", "Name of this node", NULL, .set = set_name},
+    {"check", NULL, "Only check", "Other:", .set = set_check},
 };
 
 static const struct options table = {
