@@ -36,6 +36,18 @@ static int store_duration(uint64_t *slot, const char *text, const struct option_
     return 0;
 }
 
+static int store_size(uint64_t *slot, const char *text, const struct option_spec *spec, struct error *err)
+{
+    uint64_t bytes;
+    int rc = parse_size(text, &bytes, err);
+    if (rc)
+        return rc;
+    if (bytes < spec->min)
+        return error_set(err, HS_ERR_RANGE, "\"%s\" is less than %llu bytes", text, (unsigned long long)spec->min);
+    *slot = bytes;
+    return 0;
+}
+
 static int store_choice(int *slot, const char *text, const struct option_spec *spec, struct error *err)
 {
     struct strbuf known = {0};
@@ -70,7 +82,7 @@ int option_value_store(const struct option_spec *spec, void *config, const char 
     case OPTION_U64:
         return parse_u64(text, spec->min, spec->max, slot, err);
     case OPTION_SIZE:
-        return parse_size(text, slot, err);
+        return store_size(slot, text, spec, err);
     case OPTION_DURATION:
         return store_duration(slot, text, spec, err);
     case OPTION_CHOICE:

@@ -21,7 +21,7 @@ enum option_kind {
     OPTION_TEXT,     /* const char *: must not be empty */
     OPTION_U32,      /* uint32_t within min .. max */
     OPTION_U64,      /* uint64_t within min .. max */
-    OPTION_SIZE,     /* uint64_t bytes, as parse_size reads them */
+    OPTION_SIZE,     /* uint64_t bytes of at least min, as parse_size reads them */
     OPTION_DURATION, /* uint64_t nanoseconds within min .. max, as parse_duration reads them */
     OPTION_CHOICE,   /* int (or an enum): the value beside the name chosen */
 };
@@ -40,7 +40,7 @@ struct option_spec {
     int (*set)(void *config, const char *text, struct error *err);
     enum option_kind kind;
     size_t offset;                       /* all but OPTION_CUSTOM: offsetof the field */
-    uint64_t min, max;                   /* numbers and durations */
+    uint64_t min, max;                   /* numbers, durations, sizes (min) */
     const struct option_choice *choices; /* OPTION_CHOICE */
 };
 

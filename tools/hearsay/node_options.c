@@ -143,7 +143,7 @@ static const struct option_spec node_specs[] = {
     {"kv-pages", "N", "Number of KV pages; default from --kv-memory", "Cache and batch", .kind = OPTION_U64, FIELD(kv_pages), .min = 2,
      .max = 1u << 30},
     {"kv-memory", "SIZE", "Memory for KV pages, e.g. 2GiB; default a quarter of what is free, at most what all sequences can use", NULL,
-     .kind = OPTION_SIZE, FIELD(kv_memory_bytes)},
+     .kind = OPTION_SIZE, FIELD(kv_memory_bytes), .min = 1},
     {"page-tokens", "N", "Tokens of one KV page, the same in the whole group; default 16", NULL, .set = set_page_tokens},
     {"max-batch-tokens", "N", "Rows of one step; default from the measured speed", NULL, COUNT(max_batch_tokens, 1, 1u << 20)},
     {"max-sequences", "N", "Answers computed at the same time; default 64", NULL, COUNT(max_sequences, 1, 4096)},

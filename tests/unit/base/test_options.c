@@ -1,5 +1,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -87,6 +88,7 @@ static void test_error_texts(void **unused)
         {"--pushback=3", "--pushback=3: no such option; --help lists them all"},
         {"--nothing", "--nothing: no such option; --help lists them all"},
         {"-x", "-x: no such option; --help lists them all"},
+        {"-name", "-name: no such option; --help lists them all"},
         {"word", "\"word\": no argument is expected here; --help shows the usage"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -143,12 +145,72 @@ static void test_help_and_version_are_served(void **unused)
     assert_true(RUN(&table, &config, NULL, "--help", "--push-back=bad") > 0);
 }
 
+struct typed {
+    uint32_t count;
+    uint64_t large, bytes, ns;
+    int route;
+    const char *text;
+    bool flag;
+};
+
+static const struct option_choice routes[] = {{"cost", 3}, {"none", 7}, {NULL, 0}};
+
+#define FIELD(name) .offset = offsetof(struct typed, name)
+
+static const struct option_spec typed_specs[] = {
+    {"count", "N", "", NULL, .kind = OPTION_U32, FIELD(count), .min = 2, .max = 9},
+    {"large", "N", "", NULL, .kind = OPTION_U64, FIELD(large), .min = 0, .max = UINT64_MAX},
+    {"bytes", "SIZE", "", NULL, .kind = OPTION_SIZE, FIELD(bytes), .min = 1024},
+    {"every", "TIME", "", NULL, .kind = OPTION_DURATION, FIELD(ns), .min = 1000000, .max = 2000000000},
+    {"route", "MODE", "", NULL, .kind = OPTION_CHOICE, FIELD(route), .choices = routes},
+    {"text", "TEXT", "", NULL, .kind = OPTION_TEXT, FIELD(text)},
+    {"flag", NULL, "", NULL, .kind = OPTION_FLAG, FIELD(flag)},
+};
+
+static int run_typed(struct typed *config, struct error *err, const char *word)
+{
+    static const struct options options = {.program = "prog", .version = "1", .specs = typed_specs, .n_specs = 7};
+    char *argv[] = {"prog", (char *)word};
+    return options_parse(&options, 2, argv, config, err);
+}
+
+static void test_typed_values(void **unused)
+{
+    struct typed t = {0};
+    struct error err;
+    static const char *const good[] = {"--count=9", "--large=18446744073709551615", "--bytes=1K", "--every=2s", "--route=none", "--text=x", "--flag"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(run_typed(&t, &err, good[i]), 0);
+    assert_int_equal(t.count, 9);
+    assert_true(t.large == UINT64_MAX);
+    assert_int_equal(t.bytes, 1024);
+    assert_int_equal(t.ns, 2000000000);
+    assert_int_equal(t.route, 7);
+    assert_string_equal(t.text, "x");
+    assert_true(t.flag);
+
+    static const struct {
+        const char *word, *text;
+    } bad[] = {
+        {"--count=1", "--count: \"1\" is not a whole number from 2 to 9"},
+        {"--bytes=1023", "--bytes: \"1023\" is less than 1024 bytes"},
+        {"--every=3s", "--every: \"3s\" is not between 0.001s and 2s"},
+        {"--route=scenic", "--route: \"scenic\" is not one of cost, none"},
+        {"--text=", "--text: is empty; write --text TEXT"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_true(run_typed(&t, &err, bad[i].word) < 0);
+        assert_string_equal(err.text, bad[i].text);
+    }
+    assert_int_equal(t.count, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_and_flags),     cmocka_unit_test(test_error_texts),
         cmocka_unit_test(test_positional_arguments), cmocka_unit_test(test_environment_yields_to_the_command_line),
-        cmocka_unit_test(test_help_and_version_are_served),
+        cmocka_unit_test(test_help_and_version_are_served), cmocka_unit_test(test_typed_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
