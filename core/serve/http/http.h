@@ -37,7 +37,7 @@ struct http_config {
     uint32_t n_context;    /* longest sequence; 0: the model's */
     bool isolate_tenants;  /* the tenant (header x-tenant-id) becomes part of the cache's namespace */
     uint32_t threads;         /* 0: 2 */
-    uint32_t max_connections; /* 0: 1024 */
+    uint32_t max_connections; /* 0: 8192, or what the limit of open files leaves room for */
     size_t max_body_bytes;    /* 0: 8 MiB; larger ones are a 413 */
     struct node_inbox *inbox;
     struct metrics *metrics;

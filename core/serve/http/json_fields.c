@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The deepest nesting of brackets outside strings, so that the parser's recursion is bounded before it begins. */
 static unsigned depth_of(const char *body, size_t len)
@@ -27,6 +28,38 @@ static unsigned depth_of(const char *body, size_t len)
     return deepest;
 }
 
+static bool is_one_of(char c, const char *set)
+{
+    return c && strchr(set, c);
+}
+
+/* A number that fits no type ends at body[end]: the name of the field it belongs to, or "". */
+static void name_of_number(const char *body, size_t end, char *out, size_t cap)
+{
+    size_t at = end;
+    while (at && is_one_of(body[at - 1], "0123456789+-.eE"))
+        at--;
+    while (at && is_one_of(body[at - 1], " \t\r\n:"))
+        at--;
+    size_t close = at ? at - 1 : 0;
+    for (at = close; at && body[at - 1] != '"';)
+        at--;
+    bool named = body[close] == '"' && at;
+    snprintf(out, cap, "%.*s", named ? (int)(close - at) : 0, body + at);
+}
+
+static void explain_parse_error(const char *body, size_t len, const json_error_t *where, struct api_error *error)
+{
+    if (json_error_code(where) == json_error_numeric_overflow && where->position > 0 && (size_t)where->position <= len) {
+        char name[64];
+        name_of_number(body, (size_t)where->position, name, sizeof name);
+        api_error_set(error, 400, name, "invalid_value", "%s is a number beyond all bounds.", *name ? name : "In the body");
+        return;
+    }
+    api_error_set(error, 400, NULL, "invalid_json", "The body is not valid JSON: line %d, column %d: %s.", where->line, where->column,
+                  where->text);
+}
+
 json_t *json_fields_parse(const char *body, size_t len, unsigned depth_max, struct api_error *error)
 {
     if (depth_of(body, len) > depth_max) {
@@ -36,8 +69,7 @@ json_t *json_fields_parse(const char *body, size_t len, unsigned depth_max, stru
     json_error_t where;
     json_t *root = json_loadb(body, len, JSON_ALLOW_NUL, &where);
     if (!root) {
-        api_error_set(error, 400, NULL, "invalid_json", "The body is not valid JSON: line %d, column %d: %s.", where.line,
-                      where.column, where.text);
+        explain_parse_error(body, len, &where, error);
         return NULL;
     }
     if (!json_is_object(root)) {

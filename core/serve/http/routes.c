@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/serve/http/answer.h"
 #include "core/serve/http/prompt.h"
@@ -283,6 +284,31 @@ static int check_admin(struct exchange *ex, struct api_error *error)
     return 0;
 }
 
+static enum MHD_Result count_framing(void *count, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    *(unsigned *)count += strcasecmp(key, "Content-Length") == 0 || strcasecmp(key, "Transfer-Encoding") == 0;
+    return MHD_YES;
+}
+
+/* The body must have one length, which a proxy in front of us sees as we do, and come as it is. */
+static int check_body_headers(struct exchange *ex, struct api_error *error)
+{
+    unsigned framing = 0;
+    MHD_get_connection_values(ex->connection, MHD_HEADER_KIND, count_framing, &framing);
+    if (framing > 1)
+        return api_error_set(error, 400, NULL, "invalid_value", "The request says more than once how long its body is.");
+    const char *encoding = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Content-Encoding");
+    if (encoding && strcasecmp(encoding, "identity") != 0)
+        return api_error_set(error, 400, "Content-Encoding", "unsupported_value",
+                             "Content-Encoding \"%.40s\" is not supported here; send the body as it is.", encoding);
+    const char *length = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Content-Length");
+    uint64_t limit = ex->server->config.max_body_bytes;
+    /* Far beyond the limit is refused before it is sent; a little is read and dropped, so that the client sees the answer. */
+    if (length && strtoull(length, NULL, 10) / 4 > limit)
+        return api_error_set(error, 413, NULL, "body_too_large", "The body has more than %llu bytes.", (unsigned long long)limit);
+    return 0;
+}
+
 int routes_choose(struct exchange *ex, const char *method, struct api_error *error)
 {
     for (size_t i = 0; i < sizeof routes / sizeof *routes && !ex->route; i++)
@@ -295,12 +321,7 @@ int routes_choose(struct exchange *ex, const char *method, struct api_error *err
         return api_error_set(error, 405, NULL, "method_not_allowed", "%.100s takes %s only.", ex->path, ex->route->method);
     if (ex->route->loopback_only && check_admin(ex, error))
         return -1;
-    const char *length = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Content-Length");
-    uint64_t limit = ex->server->config.max_body_bytes;
-    /* Far beyond the limit is refused before it is sent; a little is read and dropped, so that the client sees the answer. */
-    if (length && strtoull(length, NULL, 10) / 4 > limit)
-        return api_error_set(error, 413, NULL, "body_too_large", "The body has more than %llu bytes.", (unsigned long long)limit);
-    return 0;
+    return check_body_headers(ex, error);
 }
 
 enum MHD_Result routes_dispatch(struct exchange *ex)

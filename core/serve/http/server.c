@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +20,9 @@
 #include "core/serve/http/watcher.h"
 
 enum {
-    CONNECTION_TIMEOUT_S = 120, /* idle, or a reader that takes nothing; suspended ones do not count */
+    CONNECTION_TIMEOUT_S = 30, /* idle, half a request, or a reader that takes nothing; suspended ones do not count */
+    MAX_CONNECTIONS = 8192,
+    OTHER_DESCRIPTORS = 64, /* the model, the fabric, event descriptors, the log */
     CONNECTION_MEMORY_BYTES = 64 << 10,
     STOP_WAIT_ROUNDS = 200, /* of 50 ms */
 };
@@ -154,6 +157,16 @@ static int start_daemon(struct http_server *server, struct error *err)
     return server->daemon ? 0 : error_set(err, HS_ERR_IO, "the HTTP server on %s cannot start", server->config.address);
 }
 
+/* One descriptor each: beyond the process's limit accept() would fail again and again, and the thread would spin on it. */
+static uint32_t affordable_connections(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= MAX_CONNECTIONS + OTHER_DESCRIPTORS)
+        return MAX_CONNECTIONS;
+    uint32_t limit = (uint32_t)files.rlim_cur;
+    return limit >= 2 * OTHER_DESCRIPTORS ? limit - OTHER_DESCRIPTORS : limit / 4 + 1;
+}
+
 static void apply_defaults(struct http_server *server)
 {
     struct http_config *config = &server->config;
@@ -163,7 +176,7 @@ static void apply_defaults(struct http_server *server)
     if (!config->threads)
         config->threads = 2;
     if (!config->max_connections)
-        config->max_connections = 1024;
+        config->max_connections = affordable_connections();
     if (!config->max_body_bytes)
         config->max_body_bytes = 8 << 20;
     server->model_id = config->model_id ? config->model_id : desc->name;

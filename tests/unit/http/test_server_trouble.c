@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,6 +50,10 @@ static void test_error_statuses(void **state)
         {"POST", "/v1/completions", NULL, "{\"prompt\":\"x\",\"max_tokens\":4096}", 400, "invalid_request_error", "context_length_exceeded"},
         {"POST", "/v1/completions", "x-tenant-id: a b\r\n", "{\"prompt\":\"x\"}", 400, "invalid_request_error", "invalid_value"},
         {"POST", "/v1/chat/completions", NULL, "{\"messages\":[]}", 400, "invalid_request_error", "invalid_value"},
+        {"POST", "/v1/completions", NULL, "{\"prompt\":\"x\",\"seed\" : 99999999999999999999}", 400, "invalid_request_error", "invalid_value"},
+        {"POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\":\"x\"}", 400, "invalid_request_error", "unsupported_value"},
+        {"POST", "/v1/completions", "Content-Length: 3\r\n", "{\"prompt\":\"x\"}", 400, "invalid_request_error", "invalid_value"},
+        {"POST", "/v1/completions", "Transfer-Encoding: chunked\r\n", "{\"prompt\":\"x\"}", 400, "invalid_request_error", "invalid_value"},
         {"POST", "/admin/drain", "Origin: http://evil.example\r\n", "{}", 403, "permission_error", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -65,6 +70,28 @@ static void test_error_statuses(void **state)
             assert_true(json_is_null(at(root, "error.code")));
         json_decref(root);
     }
+}
+
+/* Far more connections than the usual 1,024, each with half a request, leave room for one that asks. */
+static void test_many_idle_connections(void **state)
+{
+    static int fds[1500];
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 8192)
+        skip();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){8192, before.rlim_max}), 0);
+    struct harness *h = harness_create(false); /* chooses its limit of connections */
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        fds[i] = client_connect(h->port, 0);
+        assert_true(send(fds[i], "POST /v1/com", 12, 0) == 12);
+    }
+    struct reply reply = client_request(h->port, "GET", "/health", NULL, NULL);
+    json_decref(harness_json(&reply, 200));
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        close(fds[i]);
+    harness_destroy(h);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 static void test_body_limit(void **state)
@@ -382,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_error_statuses),
+        cmocka_unit_test(test_many_idle_connections),
         cmocka_unit_test(test_body_limit),
         cmocka_unit_test(test_failures_before_the_first_token),
         cmocka_unit_test(test_a_failure_in_a_stream_is_no_clean_end),
