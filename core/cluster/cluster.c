@@ -94,7 +94,8 @@ int cluster_join(struct cluster *c, const char *address, struct error *err)
     uint32_t peer;
     int rc = c->transport->ops->resolve(c->transport, address, &peer);
     if (rc != 0)
-        return error_set(err, rc, "cannot join through %s: %s", address, error_name(rc));
+        return error_set(err, rc, "cannot join through %s: %s", address,
+                         rc == HS_ERR_NOT_FOUND ? "this name has no address of our --bind address's kind" : error_name(rc));
     struct member *m = member_by_peer(c, peer);
     if (!m)
         m = member_add(c, peer);

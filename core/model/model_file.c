@@ -28,7 +28,7 @@ static int map_descriptor(const char *path, int fd, struct model_file *out, stru
 
 int model_file_map(const char *path, struct model_file *out, struct error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused, not waited for */
     if (fd < 0) {
         int code = errno == ENOENT ? HS_ERR_NOT_FOUND : HS_ERR_IO;
         return error_set(err, code, "%s: cannot open: %s", path, strerror(errno));

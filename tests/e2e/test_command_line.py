@@ -1,5 +1,6 @@
 """Bad usage gets one clear line and exit 2; --check and --help end with 0."""
 import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -11,6 +12,9 @@ import support
 def run(*args, env=None, binary=support.BINARY):
     done = subprocess.run([binary, *args], capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
     return done.returncode, done.stdout, done.stderr
+
+
+ANYWHERE = ("--http", "127.0.0.1:0", "--bind", "127.0.0.1:0")
 
 
 class CommandLine(unittest.TestCase):
@@ -39,6 +43,10 @@ class CommandLine(unittest.TestCase):
         self.refused(*m, "--bind", "0.0.0.0:0", names=["0.0.0.0", "--group-key-file"])
         self.refused(*m, "--chat-template", "pigeon", names=["pigeon", "chatml"])
         self.refused(*m, "--cpus", "4095", names=["--cpus", "4095"])
+        self.refused(*m, "--kv-memory", "0", names=["--kv-memory"])
+        self.refused(*m, "--pin", "", names=["--pin", "empty"])
+        self.refused("--check", "-model", support.MODEL, names=["-model: no such option"])
+        self.refused(*m, *ANYWHERE, "--join", "nohost.invalid:7070", names=["--join", "nohost.invalid:7070"])
 
     def test_bad_models(self):
         self.refused("--model", "/nonexistent.gguf", names=["/nonexistent.gguf"])
@@ -51,6 +59,25 @@ class CommandLine(unittest.TestCase):
             with open(path, "wb") as dst:
                 dst.write(b"not a model at all")
             self.refused("--model", path, names=[path])
+            fifo = os.path.join(folder, "fifo.gguf")
+            os.mkfifo(fifo)
+            self.refused("--model", fifo, names=[fifo, "regular file"])
+
+    def test_a_full_disk_is_a_failure(self):
+        for arguments in (["--help"], ["--model", support.MODEL, "--check", *ANYWHERE]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([support.BINARY, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("cannot be written", done.stderr)
+
+    def test_a_signal_ends_the_loading(self):
+        node = subprocess.Popen([support.BINARY, "--model", support.MODEL, "--kv-pages", "64", *ANYWHERE], stderr=subprocess.PIPE)
+        with open(f"/proc/{node.pid}/maps") as maps:
+            while node.poll() is None and support.MODEL not in maps.read():  # being loaded, and not served yet: that takes it half a second more
+                maps.seek(0)
+        node.terminate()
+        _, said = node.communicate(timeout=20)
+        self.assertEqual((node.returncode, said), (-signal.SIGTERM, b""))
 
     def test_ports_in_use(self):
         with socket.socket() as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
