@@ -262,7 +262,7 @@ void entry_retry(struct entry *entry, enum route_outcome outcome, uint32_t refus
     entry->lost = false;
     if (entry->n_exclude < ENTRY_MAX_EXCLUDED)
         entry->exclude[entry->n_exclude++] = entry->ticket.peer;
-    counter_add(outcome == ROUTE_REFUSED ? entry->node->metrics.refused : entry->node->metrics.takeovers, 1);
+    counter_add(outcome == ROUTE_FAILED ? entry->node->metrics.takeovers : entry->node->metrics.refused, 1);
     close_books(entry, outcome, refused_depth);
     entry->attempt++; /* whatever the old place still says is dropped */
     set_state(entry, ENTRY_ROUTE);
@@ -396,13 +396,19 @@ static void take_finish(struct entry *entry, const struct forward_message *messa
         finish(entry, message->finished.reason, now_ns);
 }
 
+/* What is too large for a peer, or not to its liking, says nothing about its load. */
+static enum route_outcome refusal_outcome(enum forward_refusal reason)
+{
+    return reason == FORWARD_REFUSED_FULL || reason == FORWARD_REFUSED_DRAINING ? ROUTE_REFUSED : ROUTE_CLIENT_ERROR;
+}
+
 void entry_message(struct entry *entry, const struct forward_message *message, uint64_t now_ns)
 {
     struct node *node = entry->node;
     entry->timeout_ns = now_ns + SILENCE_NS + 2 * round_trip_ns(node, entry->ticket.peer);
     switch (message->kind) {
     case FORWARD_REFUSE:
-        entry_retry(entry, ROUTE_REFUSED, message->refuse.depth, now_ns);
+        entry_retry(entry, refusal_outcome(message->refuse.reason), message->refuse.depth, now_ns);
         break;
     case FORWARD_STARTED: {
         struct route_query query;
