@@ -3,6 +3,8 @@ stream. Called by tools/quickstart. Standard library only."""
 import argparse
 import http.client
 import json
+import os
+import shutil
 import signal
 import sys
 import time
@@ -10,7 +12,7 @@ import time
 from group import Group
 
 SYSTEM_PROMPT = """You are the help desk of a public library in a small town. People of every age come to you, in person and in
-writing, and you answer them in plain English, in two or three short and friendly sentences. The library opens at nine in the
+writing, and you answer them in plain English, in one short and friendly sentence. The library opens at nine in the
 morning and closes at six in the evening, on Saturdays at one in the afternoon, and it is closed on Sundays and public holidays.
 A library card is free for everyone who lives in the town; visitors pay five dollars a year. A reader may borrow up to ten books
 for four weeks, and films and music for one week. Loans can be extended twice, in person, by telephone or on the web page, unless
@@ -22,21 +24,42 @@ since 1891, and the local history collection may be read in the building but not
 welcome. When you do not know something, say so and name the telephone number of the front desk, which is 555 0142. Never invent
 opening hours, prices or rules that are not written here. Stay polite even when the reader is not."""
 
-QUESTIONS = [
-    "What is a library?",
-    "How many books may I borrow, and for how long?",
-    "When is the story hour for children?",
-    "How much does printing cost?",
+# What the help desk said before. A model this small needs to be shown how to answer, and when to stop.
+EXAMPLES = [
+    ("Is the library open on Sundays?", "No, the library is closed on Sundays and public holidays."),
+    ("What does a library card cost?", "A library card is free for everyone who lives in the town."),
+    ("Where are the quiet rooms?", "The quiet rooms are on the first floor."),
+    ("When does an author read from a new book?", "An author reads from a new book on the first Friday of the month."),
 ]
 
-DIM, BOLD, RESET = ("\033[2m", "\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+QUESTIONS = [
+    "When is the story hour for children?",
+    "How much does printing cost?",
+    "Where are the study rooms?",
+    "How long may I borrow a film?",
+]
+
+BOLD, DIM, RESET = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+
+
+def say(text):
+    """A step of the script; not part of what it shows."""
+    print(f"==> {text}", file=sys.stderr, flush=True)
+
+
+def conversation(question):
+    """The messages of one request: all requests share everything but the question."""
+    messages = [{"role": "system", "content": SYSTEM_PROMPT}]
+    for asked, answered in EXAMPLES:
+        messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+    return messages + [{"role": "user", "content": question}]
 
 
 def stream_answer(node, question):
     """Prints the answer as it comes; returns (node that computed it, prompt tokens, cached tokens, seconds to first token)."""
     body = {
-        "messages": [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": question}],
-        "max_tokens": 80, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
+        "messages": conversation(question), "max_tokens": 80, "temperature": 0,
+        "stream": True, "stream_options": {"include_usage": True},
     }
     connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=300)
     began = time.monotonic()
@@ -75,11 +98,27 @@ def stream_answer(node, question):
 def ask_all(group):
     for i, question in enumerate(QUESTIONS):
         node = group.nodes[i % len(group.nodes)]
-        print(f"\n{BOLD}{question}{RESET} {DIM}(asked at {node.name}){RESET}")
+        print(f"\n{BOLD}{question}{RESET}")
         computed_by, prompt, cached, first = stream_answer(node, question)
-        print(f"{DIM}-- computed by {computed_by}; {cached} of {prompt} prompt tokens from cache; "
-              f"first token after {first * 1000:.0f} ms{RESET}")
+        after = f"first token after {first * 1000:>4.0f} ms" if first is not None else "no text"
+        print(f"{DIM}  asked at {node.name}, computed by {computed_by}; {cached:>3} of {prompt} prompt tokens from cache; {after}{RESET}",
+              flush=True)
         time.sleep(0.5)  # a person reads the answer; meanwhile the peers hear of the new prefix
+    print()
+
+
+def show_group(group, ctl):
+    first = group.nodes[0]
+    print(f"{BOLD}The group is up.{RESET} Ctrl-C ends it. Logs are in {group.folder} while it runs.\n")
+    for node in group.nodes:
+        print(f"  {node.name:<8}{node.url}/v1")
+    print(f"""
+Try, in another terminal:
+
+  curl {first.url}/v1/chat/completions -d '{{"messages": [{{"role": "user", "content": "What is a radix tree?"}}]}}'
+  curl {first.url}/metrics
+  {ctl} 127.0.0.1:{first.http_port} peers
+""", flush=True)
 
 
 def main():
@@ -92,20 +131,18 @@ def main():
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     group = Group(args.hearsay, args.model, args.nodes)
-    print(f"==> starting {args.nodes} nodes (logs in {group.folder})", file=sys.stderr)
+    say(f"starting {args.nodes} node{'s' if args.nodes > 1 else ''} on loopback (logs in {group.folder})")
     with group:
+        say("asking questions that share one long prompt, each at the next node; see who computes, and how much comes from cache")
         ask_all(group)
         if args.keep:
-            print("\nThe group is up:")
-            for node in group.nodes:
-                print(f"  {node.name}  {node.url}/v1  metrics {node.url}/metrics")
-            print(f"""Try it:
-  curl {group.nodes[0].url}/v1/chat/completions -d '{{"messages": [{{"role": "user", "content": "What is a radix tree?"}}]}}'
-Ctrl-C ends it.""", flush=True)
+            show_group(group, os.path.join(os.path.dirname(os.path.relpath(args.hearsay)), "hearsay-ctl"))
             try:
                 signal.pause()
             except KeyboardInterrupt:
-                print("\n==> ending the group", file=sys.stderr)
+                print(file=sys.stderr)
+    say("the group has ended")
+    shutil.rmtree(group.folder, ignore_errors=True)  # after a failure the logs stay
     return 0
 
 

