@@ -28,6 +28,7 @@ struct sim_carrier {
     struct sim_net *net;
     uint32_t slot;
     struct flight *inbox, **inbox_tail, *given; /* given: handed out by the last receive */
+    uint32_t n_waiting;
     struct carrier_stats stats;
 };
 
@@ -304,6 +305,7 @@ static int sim_receive(struct carrier *carrier, struct carrier_datagram *datagra
             .address = self->net->endpoints[flight->from].address, .data = flight->data, .len = flight->len};
         self->stats.received_datagrams++;
         self->stats.received_bytes += flight->len;
+        self->n_waiting--;
         self->net->n_waiting--;
     }
     return (int)count;
@@ -448,6 +450,7 @@ void sim_net_advance(struct sim_net *net, uint64_t now_ns)
         }
         net->stats.delivered++;
         net->n_waiting++;
+        carrier->n_waiting++;
         flight->next = NULL;
         *carrier->inbox_tail = flight;
         carrier->inbox_tail = &flight->next;
@@ -461,9 +464,17 @@ uint64_t sim_net_now_ns(const struct sim_net *net)
 
 uint64_t sim_net_next_event_ns(const struct sim_net *net)
 {
-    if (net->n_waiting > 0)
-        return net->now_ns;
+    return net->n_waiting > 0 ? net->now_ns : sim_net_next_flight_ns(net);
+}
+
+uint64_t sim_net_next_flight_ns(const struct sim_net *net)
+{
     return net->heap_len > 0 ? net->heap[0]->due_ns : UINT64_MAX;
+}
+
+uint32_t sim_carrier_waiting(const struct carrier *carrier)
+{
+    return self_of(carrier)->n_waiting;
 }
 
 void sim_net_set_default_link(struct sim_net *net, const struct sim_link *link)

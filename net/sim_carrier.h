@@ -64,6 +64,8 @@ void sim_net_advance(struct sim_net *net, uint64_t now_ns);
 uint64_t sim_net_now_ns(const struct sim_net *net);
 /* When the earliest datagram on the wire falls due, or now when one waits to be received; UINT64_MAX: nothing. */
 uint64_t sim_net_next_event_ns(const struct sim_net *net);
+/* The same of the wire alone, whatever waits in inboxes: for a driver that does not step every endpoint in every turn. */
+uint64_t sim_net_next_flight_ns(const struct sim_net *net);
 
 /* Faults of all links not set one by one. */
 void sim_net_set_default_link(struct sim_net *net, const struct sim_link *link);
@@ -82,6 +84,9 @@ void sim_net_stats(const struct sim_net *net, struct sim_net_stats *out);
 
 /* 0 or HS_ERR_INVALID (no ':' or too long), HS_ERR_BUSY (a live carrier has the name), HS_ERR_NO_MEMORY. */
 int sim_carrier_create(struct sim_net *net, const char *name, struct carrier **out, struct error *err);
+
+/* Datagrams that the carrier's endpoint has not received yet. */
+uint32_t sim_carrier_waiting(const struct carrier *carrier);
 
 /* Virtual time and random numbers of a stream of their own, from the net's seed and the stream's number. Valid while the net lives.
  */

@@ -1,17 +1,25 @@
-/* A transport that passes everything on and looks at the forwarding messages that go out. */
+/*
+ * A transport that passes everything on, shows the checker what goes out, and in a node that lies puts other numbers into the load
+ * of the digests.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/serve/forward_message.h"
+#include "core/base/error.h"
+#include "core/cluster/wire.h"
 #include "tests/sim/world_internal.h"
+
+enum { LONGEST_DIGEST = 9000 };
 
 struct tap {
     struct transport transport;
     struct transport *inner;
     struct world_node *node;
-    struct forward_scratch scratch;
-    uint32_t tokens[WORLD_CONTEXT];
-    uint8_t joined[1 << 16];
+    struct wire_check *check;
+    struct transport_info info;
+    uint32_t lie; /* which */
+    uint8_t *joined;
+    size_t cap_joined;
 };
 
 static struct tap *tap_of(const struct transport *transport)
@@ -19,30 +27,88 @@ static struct tap *tap_of(const struct transport *transport)
     return (struct tap *)transport;
 }
 
-/* A request may travel one hop: whoever sends it on is the node that its client asked. */
-static void look(struct tap *tap, const struct iovec *iov, int n)
+/* The message in one piece; NULL: out of memory. */
+static const uint8_t *join(struct tap *tap, const struct iovec *iov, int n, size_t *len)
 {
-    size_t len = 0;
+    *len = 0;
     for (int i = 0; i < n; i++) {
-        if (len + iov[i].iov_len > sizeof tap->joined)
-            return;
-        memcpy(tap->joined + len, iov[i].iov_base, iov[i].iov_len);
-        len += iov[i].iov_len;
+        if (*len + iov[i].iov_len > tap->cap_joined) {
+            size_t cap = 2 * (*len + iov[i].iov_len);
+            uint8_t *grown = realloc(tap->joined, cap);
+            if (!grown)
+                return NULL;
+            tap->joined = grown;
+            tap->cap_joined = cap;
+        }
+        memcpy(tap->joined + *len, iov[i].iov_base, iov[i].iov_len);
+        *len += iov[i].iov_len;
     }
-    if (!len || tap->joined[0] < FORWARD_REQUEST)
-        return;
-    struct world *world = tap->node->world;
-    struct forward_message message;
-    if (forward_decode(tap->joined, len, &tap->scratch, &message) < 0) {
-        world_fail(world, "%s sent a malformed message of kind 0x%x", tap->node->name, tap->joined[0]);
-        return;
+    return tap->joined;
+}
+
+static void lie_about(struct cluster_load *load, uint32_t lie)
+{
+    switch (lie) {
+    case 0: /* idle and very fast */
+        *load = (struct cluster_load){.prefill_tokens_per_s = 1e9f, .decode_step_s = 1e-9f, .free_pages = UINT32_MAX, .total_pages = UINT32_MAX};
+        break;
+    case 1: /* buried in work */
+        *load = (struct cluster_load){.waiting = UINT32_MAX,
+                                      .running = UINT32_MAX,
+                                      .prefill_tokens = UINT64_MAX,
+                                      .decode_tokens = UINT64_MAX,
+                                      .prefill_tokens_per_s = 1e-30f,
+                                      .decode_step_s = 1e30f,
+                                      .total_pages = 1};
+        break;
+    case 2: /* nobody should come */
+        load->push_back = true;
+        break;
+    default: /* nothing is known */
+        *load = (struct cluster_load){0};
+        break;
     }
-    if (message.kind != FORWARD_REQUEST)
-        return;
-    world->result->forwarded++;
-    const struct client *client = clients_by_seed(world, message.request.sampling.seed);
-    if (!client || client->state != CLIENT_WAITING || client->entry != tap->node->index || message.request.hops != 1)
-        world_fail(world, "%s forwarded a request that did not enter there", tap->node->name);
+}
+
+/* The digest with another load in *out; false: it is not one of our own, or has no room for the lie. */
+static bool falsify(struct tap *tap, const uint8_t *data, size_t len, struct writer *out)
+{
+    struct wire_message message;
+    if (!len || data[0] != WIRE_DIGEST || wire_decode(data, len, &message) < 0 ||
+        message.digest.header.epoch.boot_id != tap->info.boot_id)
+        return false;
+    struct wire_digest *digest = &message.digest;
+    lie_about(&digest->header.load, tap->lie);
+    wire_begin_digest(out, &digest->header, digest->hops_left, digest->delta.first);
+    struct reader runs = digest->delta.runs;
+    struct wire_run run;
+    while (wire_next_run(&runs, &run)) {
+        uint64_t names[LONGEST_DIGEST / sizeof(uint64_t)];
+        for (uint32_t i = 0; i < run.n; i++)
+            names[i] = wire_name(run.names, i);
+        wire_write_run(out, run.removed, names, run.n);
+    }
+    return !out->failed;
+}
+
+static int tap_send(struct transport *t, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
+{
+    struct tap *tap = tap_of(t);
+    size_t len;
+    const uint8_t *data = join(tap, iov, n, &len);
+    if (!data)
+        return HS_ERR_NO_MEMORY;
+    uint8_t lies[LONGEST_DIGEST];
+    struct writer w;
+    writer_init(&w, lies, tap->info.max_unreliable_bytes < sizeof lies ? tap->info.max_unreliable_bytes : sizeof lies);
+    if (tap->node->liar && falsify(tap, data, len, &w)) {
+        struct iovec false_one = {lies, w.len};
+        return tap->inner->ops->send(tap->inner, peer, &false_one, 1, flags);
+    }
+    int status = tap->inner->ops->send(tap->inner, peer, iov, n, flags);
+    if (status == 0)
+        wire_check_send(tap->check, tap->inner, peer, data, len, flags);
+    return status;
 }
 
 static void tap_info(const struct transport *t, struct transport_info *out)
@@ -60,17 +126,13 @@ static int tap_address(const struct transport *t, uint32_t peer, char *text, siz
     return tap_of(t)->inner->ops->address(tap_of(t)->inner, peer, text, size);
 }
 
-static int tap_send(struct transport *t, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
-{
-    int status = tap_of(t)->inner->ops->send(tap_of(t)->inner, peer, iov, n, flags);
-    if (status == 0)
-        look(tap_of(t), iov, n);
-    return status;
-}
-
 static int tap_poll(struct transport *t, uint64_t now_ns, struct transport_event *events, int n)
 {
-    return tap_of(t)->inner->ops->poll(tap_of(t)->inner, now_ns, events, n);
+    int got = tap_of(t)->inner->ops->poll(tap_of(t)->inner, now_ns, events, n);
+    for (int i = 0; i < got; i++)
+        if (events[i].kind == TRANSPORT_PEER_UP)
+            wire_check_peer_up(tap_of(t)->check, events[i].peer);
+    return got;
 }
 
 static uint64_t tap_next_deadline_ns(const struct transport *t)
@@ -115,8 +177,11 @@ static void tap_stats(const struct transport *t, struct transport_stats *out)
 
 static void tap_destroy(struct transport *t)
 {
-    tap_of(t)->inner->ops->destroy(tap_of(t)->inner);
-    free(t);
+    struct tap *tap = tap_of(t);
+    tap->inner->ops->destroy(tap->inner);
+    wire_check_destroy(tap->check);
+    free(tap->joined);
+    free(tap);
 }
 
 static const struct transport_ops TAP_OPS = {.info = tap_info,
@@ -142,7 +207,12 @@ struct transport *tap_create(struct transport *inner, struct world_node *node)
     tap->transport.ops = &TAP_OPS;
     tap->inner = inner;
     tap->node = node;
-    tap->scratch.tokens = tap->tokens;
-    tap->scratch.cap_tokens = WORLD_CONTEXT;
+    tap->lie = node->index % 4;
+    inner->ops->info(inner, &tap->info);
+    tap->check = wire_check_create(node, inner);
+    if (!tap->check) {
+        free(tap);
+        return NULL;
+    }
     return &tap->transport;
 }

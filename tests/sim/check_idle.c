@@ -1,0 +1,65 @@
+/* When all work is done nothing of it is left: no gauge, no page, no booking, no message. */
+#include "core/cluster/internal.h"
+#include "core/serve/node_internal.h"
+#include "core/serve/scheduler_internal.h"
+#include "tests/sim/world_internal.h"
+
+bool check_is_full(const struct world_node *wn)
+{
+    return scheduler_is_full(wn->node->scheduler) || !wn->node->free_entry;
+}
+
+bool check_is_idle(const struct world_node *wn)
+{
+    struct node_counts c;
+    if (!world_node_runs(wn))
+        return false;
+    node_counts(wn->node, &c);
+    return !c.waiting && !c.running && !c.forwarded && !c.computing_for_peers && !wn->node->n_entries &&
+           forward_outbox_empty(&wn->node->outbox);
+}
+
+static void check_gauge(struct world_node *wn, const char *name)
+{
+    int64_t value = gauge_get(metrics_gauge(wn->metrics, name, "model_name=\"null\"", "", 1));
+    if (value)
+        world_fail(wn->world, "%s is idle, and %s is %lld", wn->name, name, (long long)value);
+}
+
+static void check_books(struct world_node *wn)
+{
+    const struct cluster *cluster = wn->node->cluster;
+    if (cluster->books.n_bookings)
+        world_fail(wn->world, "%s is idle with %u requests in its books", wn->name, cluster->books.n_bookings);
+    for (uint32_t i = 0; i < cluster->n_members; i++)
+        if (cluster->members[i]->in_flight)
+            world_fail(wn->world, "%s is idle with %u requests in flight to %s", wn->name, cluster->members[i]->in_flight,
+                       cluster->members[i]->name);
+}
+
+void check_idle(struct world_node *wn)
+{
+    struct world *world = wn->world;
+    if (!check_is_idle(wn)) {
+        struct node_counts c = {0};
+        if (wn->up)
+            node_counts(wn->node, &c);
+        world_fail(world, "%s ought to be idle: %s, %u waiting, %u running, %u forwarded, %u for peers", wn->name,
+                   wn->stopped ? "stopped" : wn->up ? "up" : "down", c.waiting, c.running, c.forwarded, c.computing_for_peers);
+        return;
+    }
+    struct node_counts c;
+    node_counts(wn->node, &c);
+    if (c.pages_free + c.pages_in_tree != c.pages_total)
+        world_fail(world, "%s is idle, and %u pages belong to nobody", wn->name, c.pages_total - c.pages_free - c.pages_in_tree);
+    const struct scheduler *scheduler = wn->node->scheduler;
+    if (scheduler->admission.waiting_rows || scheduler->admission.n_following || scheduler->n_orphans)
+        world_fail(world, "%s is idle with %llu rows waiting, %u sequences following, %u orphans", wn->name,
+                   (unsigned long long)scheduler->admission.waiting_rows, scheduler->admission.n_following, scheduler->n_orphans);
+    check_gauge(wn, "vllm:num_requests_running");
+    check_gauge(wn, "vllm:num_requests_waiting");
+    check_gauge(wn, "vllm:kv_cache_usage_perc");
+    check_gauge(wn, "hearsay_requests_forwarded");
+    check_gauge(wn, "hearsay_requests_for_peers");
+    check_books(wn);
+}
