@@ -142,11 +142,11 @@ int sentencepiece_encode(struct encode_job *job, const char *text, size_t len, b
         bool is_space = code == ' ' || code == SPACE_MARK_CODE;
         /* No token reaches over this place: what is gathered so far can be joined alone, in little memory. */
         if (is_space && !tokenizer->joins_space[last])
-            rc = bpe_join(&job->bpe, &tokenizer->pairs, job->out);
+            rc = tokenizer_join_symbols(job);
         if (rc == 0)
             rc = is_space ? add_character(job, " ", 1, &after_unknown) : add_character(job, text + at, n, &after_unknown);
         at += n;
         last = is_space ? ' ' : (unsigned char)text[at - 1];
     }
-    return rc < 0 ? rc : bpe_join(&job->bpe, &tokenizer->pairs, job->out);
+    return rc < 0 ? rc : tokenizer_join_symbols(job);
 }

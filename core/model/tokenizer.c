@@ -8,6 +8,8 @@
 
 int token_list_add(struct token_list *list, uint32_t id)
 {
+    if (list->max && list->n >= list->max)
+        return HS_ERR_RANGE;
     if (list->n == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 64;
         uint32_t *ids = reallocarray(list->ids, cap, sizeof *ids);
@@ -24,6 +26,14 @@ void token_list_fini(struct token_list *list)
 {
     free(list->ids);
     *list = (struct token_list){0};
+}
+
+int tokenizer_join_symbols(struct encode_job *job)
+{
+    size_t least = job->bpe.n_symbols / job->tokenizer->longest_token; /* a symbol is a byte or more */
+    if (job->out->max && least > job->out->max - job->out->n)
+        return HS_ERR_RANGE;
+    return bpe_join(&job->bpe, &job->tokenizer->pairs, job->out);
 }
 
 static int encode_piece(struct encode_job *job, const char *piece, size_t len)
@@ -43,7 +53,7 @@ static int encode_piece(struct encode_job *job, const char *piece, size_t len)
         if (id != VOCAB_NO_ID)
             rc = bpe_add_symbol(&job->bpe, id);
     }
-    return rc < 0 ? rc : bpe_join(&job->bpe, &tokenizer->pairs, job->out);
+    return rc < 0 ? rc : tokenizer_join_symbols(job);
 }
 
 static int byte_level_encode(struct encode_job *job, const char *text, size_t len)

@@ -20,9 +20,10 @@ struct gguf;
 struct token_list {
     uint32_t *ids;
     size_t n, cap;
+    size_t max; /* most that it takes; 0: no bound */
 };
 
-int token_list_add(struct token_list *list, uint32_t id); /* 0 or HS_ERR_NO_MEMORY */
+int token_list_add(struct token_list *list, uint32_t id); /* 0, HS_ERR_NO_MEMORY, or HS_ERR_RANGE (beyond max) */
 void token_list_fini(struct token_list *list);
 
 enum tokenizer_flags {
@@ -36,7 +37,10 @@ int tokenizer_from_gguf(const struct gguf *gguf, struct tokenizer **out, struct 
 int tokenizer_from_folder(const char *folder, struct tokenizer **out, struct error *err);
 void tokenizer_destroy(struct tokenizer *tokenizer);
 
-/* Appends the ids of text[len] to out. 0, HS_ERR_NO_MEMORY, or HS_ERR_LIMIT (text above 64 MiB). */
+/*
+ * Appends the ids of text[len] to out. 0, HS_ERR_NO_MEMORY, HS_ERR_LIMIT (text above 64 MiB), or HS_ERR_RANGE (more than out->max
+ * ids; found out early, so a bound also bounds the time).
+ */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t len, unsigned flags, struct token_list *out);
 
 #define TOKENIZER_MAX_BYTES ((size_t)64 << 20)

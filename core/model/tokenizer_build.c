@@ -128,6 +128,10 @@ int tokenizer_index(struct tokenizer *tokenizer)
     if (rc < 0)
         return rc;
     special_tokens_sort(&tokenizer->special);
+    tokenizer->longest_token = 1;
+    for (uint32_t id = 0; id < vocab->n; id++)
+        if (vocab->entries[id].len > tokenizer->longest_token)
+            tokenizer->longest_token = vocab->entries[id].len;
     for (uint32_t id = 0; id < vocab->n && tokenizer->kind == TOKENIZER_SENTENCEPIECE; id++) {
         const unsigned char *bytes = (const unsigned char *)tokenizer_vocab_bytes(vocab, id);
         if (vocab->entries[id].kind == VOCAB_BYTE)

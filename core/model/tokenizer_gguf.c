@@ -93,6 +93,8 @@ static int add_merge(struct tokenizer *tokenizer, struct gguf_string merge, uint
         return HS_ERR_PARSE;
     uint32_t a = find_written(tokenizer, merge.text, (size_t)(space - merge.text), left);
     uint32_t b = find_written(tokenizer, space + 1, (size_t)(merge.text + merge.len - space - 1), right);
+    if (left->failed || right->failed)
+        return HS_ERR_NO_MEMORY;
     if (a == VOCAB_NO_ID || b == VOCAB_NO_ID)
         return 0;
     strbuf_add(left, right->data, right->len);

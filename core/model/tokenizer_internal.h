@@ -33,6 +33,7 @@ struct tokenizer {
     struct bpe_table pairs;
     struct pretokenizer pre;
     uint32_t byte_ids[256]; /* token of a byte, or VOCAB_NO_ID */
+    uint32_t longest_token; /* bytes, at least 1 */
     bool joins_space[256];  /* SentencePiece: some token has this byte and a space behind it */
     enum tokenizer_prefix prefix;
     bool composes;       /* NFC first */
@@ -75,6 +76,8 @@ struct encode_job {
     struct strbuf composed; /* text in NFC */
 };
 
+/* Joins the symbols gathered in job->bpe and appends their ids; not even tried where out->max cannot hold them. */
+int tokenizer_join_symbols(struct encode_job *job);
 /* Appends the ids of ordinary text[len], len > 0. first: nothing precedes it. */
 int sentencepiece_encode(struct encode_job *job, const char *text, size_t len, bool first);
 /* Appends text[len] with U+2581 written as a plain space, as the vocabulary keeps it. */

@@ -10,18 +10,21 @@
 #include <string.h>
 
 #include "core/base/strbuf.h"
+#include "core/model/model_json.h"
 
 /* Sets *out to the parsed file, or NULL where it does not exist. */
 static int read_json(const char *folder, const char *name, json_t **out, struct error *err)
 {
     struct strbuf path = {0};
-    json_error_t why;
+    json_error_t why = {0};
     int rc = 0;
     strbuf_printf(&path, "%s/%s", folder, name);
     if (path.failed)
         return error_set(err, HS_ERR_NO_MEMORY, "out of memory for the tokenizer");
     *out = json_load_file(path.data, JSON_ALLOW_NUL, &why);
-    if (!*out && json_error_code(&why) != json_error_cannot_open_file)
+    if (!*out && model_json_no_memory(&why))
+        rc = error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path.data);
+    else if (!*out && json_error_code(&why) != json_error_cannot_open_file)
         rc = error_set(err, HS_ERR_PARSE, "%s: line %d: %s", path.data, why.line, why.text);
     strbuf_fini(&path);
     return rc;
@@ -173,7 +176,11 @@ static int add_merges(struct tokenizer *tokenizer, const json_t *model, struct e
         strbuf_clear(&both);
         strbuf_add(&both, left, left_len);
         strbuf_add(&both, right, right_len);
-        if (both.failed || !read_id(json_object_getn(vocab, left, left_len), &a) ||
+        if (both.failed) {
+            rc = error_set(err, HS_ERR_NO_MEMORY, "out of memory for the tokenizer's merges");
+            break;
+        }
+        if (!read_id(json_object_getn(vocab, left, left_len), &a) ||
             !read_id(json_object_getn(vocab, right, right_len), &b) ||
             !read_id(json_object_getn(vocab, strbuf_text(&both), both.len), &joined)) {
             rc = error_set(err, HS_ERR_PARSE, "tokenizer.json: merge number %zu names a token that is not in the vocabulary", i);

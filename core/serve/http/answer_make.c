@@ -27,7 +27,9 @@ static int make_prompt(struct answer *answer, size_t index, struct api_error *er
 {
     struct answer_prompt *prompt = &answer->prompts[index];
     const struct loaded_model *model = answer->exchange->server->config.model;
-    if (prompt_tokenize(&answer->api, index, model, &prompt->tokens, error) || check_length(answer, prompt->tokens.n, error))
+    uint32_t n_context = answer->exchange->server->limits.n_context;
+    if (prompt_tokenize(&answer->api, index, model, n_context, &prompt->tokens, error) ||
+        check_length(answer, prompt->tokens.n, error))
         return -1;
     if (!answer->api.echo)
         return 0;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/model/model_json.h"
+
 /* The deepest nesting of brackets outside strings, so that the parser's recursion is bounded before it begins. */
 static unsigned depth_of(const char *body, size_t len)
 {
@@ -56,6 +58,10 @@ static void explain_parse_error(const char *body, size_t len, const json_error_t
         api_error_set(error, 400, name, "invalid_value", "%s is a number beyond all bounds.", *name ? name : "In the body");
         return;
     }
+    if (model_json_no_memory(where)) {
+        api_error_set(error, 500, NULL, NULL, "Out of memory.");
+        return;
+    }
     api_error_set(error, 400, NULL, "invalid_json", "The body is not valid JSON: line %d, column %d: %s.", where->line, where->column,
                   where->text);
 }
@@ -66,7 +72,7 @@ json_t *json_fields_parse(const char *body, size_t len, unsigned depth_max, stru
         api_error_set(error, 400, NULL, "invalid_json", "The body is nested deeper than %u levels.", depth_max);
         return NULL;
     }
-    json_error_t where;
+    json_error_t where = {0};
     json_t *root = json_loadb(body, len, JSON_ALLOW_NUL, &where);
     if (!root) {
         explain_parse_error(body, len, &where, error);

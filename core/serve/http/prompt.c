@@ -8,6 +8,17 @@ size_t prompt_count(const struct api_request *request)
     return request->n_messages ? 1 : request->n_prompts;
 }
 
+/* Why the prompt did not become tokens. */
+static int refuse_tokens(int rc, const char *param, const struct token_list *out, struct api_error *error)
+{
+    if (rc == HS_ERR_RANGE)
+        return api_error_set(error, 400, param, "context_length_exceeded",
+                             "The model's context has %zu tokens, and %s alone has more.", out->max - 1, param);
+    if (rc == HS_ERR_LIMIT)
+        return api_error_set(error, 413, param, NULL, "%s cannot be tokenized: too long.", param);
+    return api_error_set(error, 500, NULL, NULL, "Tokenizing failed: %s.", error_name(rc));
+}
+
 static int tokenize_conversation(const struct api_request *request, const struct loaded_model *model, struct token_list *out,
                                  struct api_error *error)
 {
@@ -23,10 +34,8 @@ static int tokenize_conversation(const struct api_request *request, const struct
         api_error_set(error, 500, NULL, NULL, "The chat template failed: %s", error_name(rc));
     if (!rc) {
         rc = chat_text_tokenize(&text, model->tokenizer, out);
-        if (rc == HS_ERR_LIMIT)
-            api_error_set(error, 413, "messages", NULL, "messages are too long to be tokenized.");
-        else if (rc)
-            api_error_set(error, 500, NULL, NULL, "Tokenizing failed: %s.", error_name(rc));
+        if (rc)
+            refuse_tokens(rc, "messages", out, error);
     }
     chat_text_fini(&text);
     return rc ? -1 : 0;
@@ -38,25 +47,22 @@ static int tokenize_text(const struct api_request *request, const struct api_pro
     bool begin = request->endpoint == API_COMPLETIONS || request->add_special_tokens;
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (begin ? TOKENIZE_ADD_BOS : 0);
     int rc = tokenizer_encode(model->tokenizer, prompt->text, prompt->len, flags, out);
-    if (rc == HS_ERR_LIMIT)
-        return api_error_set(error, 413, "prompt", NULL, "prompt is too long to be tokenized.");
-    if (rc)
-        return api_error_set(error, 500, NULL, NULL, "Tokenizing failed: %s.", error_name(rc));
-    return 0;
+    return rc ? refuse_tokens(rc, "prompt", out, error) : 0;
 }
 
-int prompt_tokenize(const struct api_request *request, size_t index, const struct loaded_model *model, struct token_list *out,
-                    struct api_error *error)
+int prompt_tokenize(const struct api_request *request, size_t index, const struct loaded_model *model, uint32_t n_context,
+                    struct token_list *out, struct api_error *error)
 {
+    out->max = n_context ? (size_t)n_context + 1 : 0; /* one more: a second begin token is taken back at the end */
     if (request->n_messages)
         return tokenize_conversation(request, model, out, error);
     const struct api_prompt *prompt = &request->prompts[index];
     if (prompt->text)
         return tokenize_text(request, prompt, model, out, error);
-    for (size_t i = 0; i < prompt->n_ids; i++)
-        if (token_list_add(out, prompt->ids[i]))
-            return api_error_set(error, 500, NULL, NULL, "Out of memory.");
-    return 0;
+    int rc = 0;
+    for (size_t i = 0; i < prompt->n_ids && !rc; i++)
+        rc = token_list_add(out, prompt->ids[i]);
+    return rc ? refuse_tokens(rc, "prompt", out, error) : 0;
 }
 
 void prompt_detokenize(const struct tokenizer *tokenizer, const uint32_t *ids, size_t n, bool show_special, struct strbuf *out)

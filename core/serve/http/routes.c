@@ -70,7 +70,7 @@ static enum MHD_Result run_tokenize(struct exchange *ex)
     if (api_request_parse(&api, API_TOKENIZE, strbuf_text(&ex->body), ex->body.len, &ex->server->limits, &error))
         return exchange_respond_error(ex, &error);
     struct token_list tokens = {0};
-    int rc = prompt_tokenize(&api, 0, model, &tokens, &error);
+    int rc = prompt_tokenize(&api, 0, model, 0, &tokens, &error);
     api_request_fini(&api);
     if (rc) {
         token_list_fini(&tokens);

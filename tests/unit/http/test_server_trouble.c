@@ -113,6 +113,30 @@ static void test_body_limit(void **state)
     }
 }
 
+/* 4,096 tokens of context and one for the answer: the prompt may have 4,095, and a far longer one is refused as such. */
+static void test_prompts_of_the_context_length(void **state)
+{
+    struct harness *h = *state;
+    static const struct {
+        size_t ids;
+        int status;
+    } cases[] = {{4095, 200}, {4096, 400}, {4097, 400}, {4098, 400}, {30000, 400}};
+    harness_answer(h, "a", (struct fake_script){0});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct strbuf body = {0};
+        strbuf_puts(&body, "{\"max_tokens\":1,\"prompt\":[");
+        for (size_t k = 0; k < cases[i].ids; k++)
+            strbuf_puts(&body, k ? ",1" : "1");
+        strbuf_puts(&body, "]}");
+        struct reply reply = harness_post(h, "/v1/completions", strbuf_text(&body));
+        json_t *root = harness_json(&reply, cases[i].status);
+        if (cases[i].status == 400)
+            assert_string_equal(text_at(root, "error.code"), "context_length_exceeded");
+        json_decref(root);
+        strbuf_fini(&body);
+    }
+}
+
 static void test_failures_before_the_first_token(void **state)
 {
     struct harness *h = *state;
@@ -411,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_error_statuses),
         cmocka_unit_test(test_many_idle_connections),
         cmocka_unit_test(test_body_limit),
+        cmocka_unit_test(test_prompts_of_the_context_length),
         cmocka_unit_test(test_failures_before_the_first_token),
         cmocka_unit_test(test_a_failure_in_a_stream_is_no_clean_end),
         cmocka_unit_test(test_a_client_that_leaves_cancels),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -434,6 +435,31 @@ static void test_limit(void **state)
     tokenizer_destroy(tokenizer);
 }
 
+/* A list with a bound takes that many ids and no more, and text far beyond it is not worked through. */
+static void test_bounded_lists(void **state)
+{
+    static char letters[8 << 20]; /* one word: joined whole it takes seconds */
+    static const char text[] = "hello<|im_end|>hell hello";
+    struct tokenizer *tokenizer = load_byte_level(true);
+    struct token_list all = {0};
+    assert_int_equal(tokenizer_encode(tokenizer, text, sizeof text - 1, TOKENIZE_PARSE_SPECIAL, &all), 0);
+    for (size_t max = 1; max <= all.n + 1; max++) {
+        struct token_list list = {.max = max};
+        int rc = tokenizer_encode(tokenizer, text, sizeof text - 1, TOKENIZE_PARSE_SPECIAL, &list);
+        assert_int_equal(rc, max < all.n ? HS_ERR_RANGE : 0);
+        assert_int_equal(list.n, max < all.n ? 0 : all.n);
+        token_list_fini(&list);
+    }
+    memset(letters, 'l', sizeof letters);
+    struct token_list list = {.max = 1000};
+    clock_t before = clock();
+    assert_int_equal(tokenizer_encode(tokenizer, letters, sizeof letters, 0, &list), HS_ERR_RANGE);
+    assert_true(clock() - before < CLOCKS_PER_SEC);
+    token_list_fini(&list);
+    token_list_fini(&all);
+    tokenizer_destroy(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,7 +468,7 @@ int main(void)
         cmocka_unit_test(test_sentencepiece), cmocka_unit_test(test_digest),
         cmocka_unit_test(test_broken_files),  cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_long_runs),     cmocka_unit_test(test_threads_share_a_tokenizer),
-        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_limit),         cmocka_unit_test(test_bounded_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
