@@ -81,6 +81,22 @@ def stream(node, path, body, timeout=120):
         connection.close()
 
 
+class KeepAlive:
+    """A connection that stays open: post(path, body) gives (status, bytes)."""
+
+    def __init__(self, node, timeout=120):
+        import http.client
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout)
+
+    def post(self, path, body):
+        self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = self.connection.getresponse()
+        return response.status, response.read()
+
+    def close(self):
+        self.connection.close()
+
+
 def metric(node, name):
     """Sum of a metric over its labels."""
     _, _, body = node.request("GET", "/metrics")

@@ -1,0 +1,145 @@
+"""One of four nodes is stopped, continued, killed and restarted under streaming clients who enter elsewhere.
+
+No request is lost, every stream carries exactly the tokens of a node that runs alone, and the node that comes back is a new one:
+another epoch, none of the old cache believed, and soon used again.
+"""
+import collections
+import concurrent.futures
+import json
+import signal
+import threading
+import time
+import unittest
+
+import support
+
+CLIENTS = 8
+PROMPT_TOKENS = 160
+ANSWER_TOKENS = 80
+
+
+class Client(threading.Thread):
+    """Streams one answer; `node` is who answered first, `text` what came, `error` why it ended badly."""
+
+    def __init__(self, entry, body):
+        super().__init__(daemon=True)
+        self.entry, self.body = entry, body
+        self.node, self.text, self.tokens, self.error = None, "", 0, None
+        self.start()
+
+    def run(self):
+        try:
+            for headers, event in support.stream(self.entry, "/v1/completions", self.body):
+                if event is None:
+                    return
+                self.node = headers["x-hearsay-node"]
+                if "error" in event:
+                    raise AssertionError(event["error"])
+                for choice in event["choices"]:
+                    self.text += choice["text"]
+                    self.tokens += 1
+        except Exception as e:  # noqa: BLE001: whatever it was, the test reports it
+            self.error = repr(e)
+
+
+def peer_view(node, name):
+    """What `node` says of the peer."""
+    status, _, body = node.request("GET", "/cluster", timeout=5)
+    peers = json.loads(body)["cluster"]["peers"] if status == 200 else []
+    return next((p for p in peers if p["name"] == name), None)
+
+
+class Faults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.bodies = []
+        with support.Group(support.BINARY, support.MODEL, 1) as alone:
+            node = alone.nodes[0]
+            for i in range(CLIENTS):
+                prompt = support.tokenize(node, support.story(f"fault{i}", 260))[:PROMPT_TOKENS]
+                how = {"temperature": 0} if i % 2 else {"temperature": 0.8, "seed": i}
+                cls.bodies.append({"prompt": prompt, "max_tokens": ANSWER_TOKENS, "ignore_eos": True, **how})
+            clients = [Client(node, body) for body in cls.bodies]
+            for client in clients:
+                client.join()
+            assert not any(c.error for c in clients), [c.error for c in clients]
+            cls.expected = [c.text for c in clients]
+        cls.group = support.Group(support.BINARY, support.MODEL, 4)
+        cls.group.__enter__()
+        cls.nodes = cls.group.nodes
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.group.stop()
+
+    def prime(self, salt):
+        """Leaves every prompt cached somewhere; the node that got most is the victim."""
+        self.salted = [{**body, "cache_salt": salt} for body in self.bodies]
+        holders = [support.post(self.nodes[i % 4], "/v1/completions", {**body, "max_tokens": 1})[1]["x-hearsay-node"]
+                   for i, body in enumerate(self.salted)]
+        self.victim = max(self.nodes, key=lambda n: holders.count(n.name))
+        self.others = [n for n in self.nodes if n is not self.victim]
+        time.sleep(1)
+
+    def disturbed(self, fault):
+        """All clients at once; `fault` happens while the victim computes for some. Every answer must be as if nothing had been."""
+        clients = [Client(self.others[i % 3], body) for i, body in enumerate(self.salted)]
+        support.wait_until(lambda: all(c.tokens >= 4 or c.error for c in clients), 60, "every stream begun")
+        at_victim = [c for c in clients if c.node == self.victim.name and c.tokens < ANSWER_TOKENS]
+        self.assertTrue(at_victim, "nothing was under way at the victim")
+        fault()
+        for client in clients:
+            client.join(60)
+        for i, client in enumerate(clients):
+            self.assertFalse(client.is_alive(), f"client {i} hangs at {client.tokens} tokens")
+            self.assertIsNone(client.error, f"client {i}")
+            self.assertEqual(client.text, self.expected[i], f"client {i}")
+        for node in self.others:
+            for gauge in ("vllm:num_requests_running", "hearsay_requests_forwarded", "hearsay_requests_for_peers"):
+                support.wait_until(lambda: support.metric(node, gauge) == 0, 5, f"{gauge} of {node.name} at 0")
+
+    def routable(self, wanted):
+        for node in self.others:
+            support.wait_until(lambda: bool((peer_view(node, self.victim.name) or {}).get("routable")) is wanted, 30,
+                               f"{self.victim.name} {'used' if wanted else 'left alone'} by {node.name}")
+
+    def test_a_stopped_node(self):
+        def stop():
+            self.victim.kill(signal.SIGSTOP)
+            threading.Timer(10, lambda: self.victim.kill(signal.SIGCONT)).start()
+        self.prime("stop")
+        began = time.monotonic()
+        self.disturbed(stop)
+        time.sleep(max(0, 10 - (time.monotonic() - began)))
+        self.routable(True)
+        support.wait_until(lambda: support.metric(self.victim, "hearsay_requests_for_peers") == 0, 5, "the old work dropped")
+        support.wait_until(lambda: support.metric(self.victim, "vllm:num_requests_running") == 0, 5, "the old work dropped")
+
+    def test_b_killed_and_restarted(self):
+        self.prime("kill")
+        before = {n.name: peer_view(n, self.victim.name) for n in self.others}
+        self.assertTrue(any(view["replica"]["blocks"] for view in before.values()))
+        self.disturbed(lambda: (self.victim.kill(signal.SIGKILL), self.victim.process.wait()))
+        self.routable(False)
+        self.victim.start()
+        self.routable(True)
+        for node in self.others:
+            view = peer_view(node, self.victim.name)
+            self.assertNotEqual(view["epoch"], before[node.name]["epoch"])
+            self.assertEqual(view["replica"]["blocks"], 0, "blocks of the former life are believed")
+        # What was cached there is not looked for there, and answers are what they were.
+        for i, body in enumerate(self.salted[:3]):
+            answer, headers = support.post(self.others[i], "/v1/completions", body)
+            self.assertEqual(answer["choices"][0]["text"], self.expected[i])
+            self.assertNotEqual(headers["x-hearsay-node"], self.victim.name, "routed by the digest of the former life")
+        # New prompts come to it again, where several come at once.
+        def fresh(i):
+            body = {"prompt": support.story(f"after{i}", 120), "max_tokens": 1}
+            return support.post(self.others[i % 3], "/v1/completions", body)[1]["x-hearsay-node"]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            used = collections.Counter(pool.map(fresh, range(32)))
+        self.assertIn(self.victim.name, used, f"the restarted node is not used: {[peer_view(n, self.victim.name) for n in self.others]}")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,211 @@
+"""Many clients at once: cold bursts with one head, clients that hang up, prefixes without end, an idle group.
+
+HEARSAY_TEST_FULL=1 runs the long forms (a million distinct prefixes, a minute of idleness).
+"""
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import socket
+import threading
+import time
+import unittest
+
+import support
+
+FULL = os.environ.get("HEARSAY_TEST_FULL") == "1"
+NULL = ("--backend", "null")
+
+
+def prompt(seed, n):
+    """n token ids; different seeds share no beginning."""
+    rng = random.Random(seed)
+    return [rng.randrange(100, 40000) for _ in range(n)]
+
+
+def resident_kib(node):
+    with open(f"/proc/{node.process.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+
+
+def cpu_seconds(node):
+    with open(f"/proc/{node.process.pid}/stat") as f:
+        fields = f.read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def raw_request(body):
+    data = json.dumps(body).encode()
+    return (f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n").encode() + data
+
+
+class OneHead(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.group = support.Group(support.BINARY, support.MODEL, 4)
+        cls.group.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.group.stop()
+
+    def test_cold_burst(self):
+        """32 requests with one new head of 1,000 tokens over four entries within 10 ms: it is computed on two nodes at most."""
+        g = self.group
+        text = support.story("burst", 1400)
+        head = support.tokenize(g.nodes[0], text)[:1000]
+        sockets = []
+        for i in range(32):
+            s = socket.create_connection(("127.0.0.1", g.nodes[i % 4].http_port))
+            s.settimeout(240)
+            sockets.append((s, raw_request({"prompt": head + [300 + i] * 8, "max_tokens": 2, "temperature": 0})))
+        before = [support.metric(n, "vllm:prefix_cache_hits_total") for n in g.nodes]
+        began = time.monotonic()
+        for s, data in sockets:
+            s.sendall(data)
+        spent_ms = (time.monotonic() - began) * 1e3
+        computed = collections.Counter()
+        for s, _ in sockets:
+            response = b""
+            while b"\r\n\r\n" not in response or not response.rstrip().endswith(b"}"):
+                data = s.recv(65536)
+                self.assertTrue(data, response)
+                response += data
+            self.assertTrue(response.startswith(b"HTTP/1.1 200"), response[:300])
+            header, body = response.split(b"\r\n\r\n", 1)
+            name = next(line.split(b": ")[1].decode() for line in header.lower().split(b"\r\n") if line.startswith(b"x-hearsay-node"))
+            if json.loads(body)["usage"]["prompt_tokens_details"]["cached_tokens"] < 900:
+                computed[name] += 1
+            s.close()
+        hits = [support.metric(n, "vllm:prefix_cache_hits_total") - b for n, b in zip(g.nodes, before)]
+        print(f"sent within {spent_ms:.1f} ms; head computed by {dict(computed)}; cached tokens by node {hits}", flush=True)
+        self.assertLessEqual(sum(computed.values()), 2)
+
+    def test_different_tails(self):
+        """200 prompts with one head, tails apart: the busiest node computes at most 1.25 times the mean."""
+        g = self.group
+        head = support.tokenize(g.nodes[0], support.story("tails", 500))[:320]
+        def one(i):
+            tail = prompt(f"tail{i}", 48)
+            _, headers = support.post(g.nodes[i % 4], "/v1/completions", {"prompt": head + tail, "max_tokens": 4, "ignore_eos": True}, timeout=240)
+            return headers["x-hearsay-node"]
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            by = collections.Counter(pool.map(one, range(200)))
+        rows = [support.metric(n, "hearsay_step_rows_total") for n in g.nodes]
+        print(f"answers by node {dict(by)}, rows computed {rows}", flush=True)
+        self.assertLessEqual(max(by.values()), 1.25 * 200 / 4)
+
+
+class HangUps(unittest.TestCase):
+    GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting", "hearsay_requests_forwarded", "hearsay_requests_for_peers",
+              "vllm:kv_cache_usage_perc")
+
+    def storm(self, nodes, number):
+        """1,000 clients in groups; each leaves after a time of its own: while waiting, in prefill, in decode, here or at a peer."""
+        rng = random.Random(number)
+        for group in range(10):
+            open_sockets = []
+            for i in range(100):
+                s = socket.create_connection(("127.0.0.1", nodes[rng.randrange(len(nodes))].http_port))
+                n = rng.choice((20, 600, 4000))
+                ids = self.heads[rng.randrange(len(self.heads))] + prompt(f"storm{number}.{group}.{i}", n)
+                s.sendall(raw_request({"prompt": ids, "max_tokens": 4000, "stream": rng.random() < 0.7, "ignore_eos": True}))
+                open_sockets.append(s)
+            time.sleep(rng.random() * 0.3)
+            rng.shuffle(open_sockets)
+            for s in open_sockets:
+                if rng.random() < 0.3:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, not a farewell
+                s.close()
+        deadline = time.monotonic() + 2
+        while True:
+            left = {(n.name, g): v for n in nodes for g in self.GAUGES if (v := support.metric(n, g))}
+            if not left:
+                return
+            self.assertLess(time.monotonic(), deadline, f"2 s after the storm: {left}")
+            time.sleep(0.05)
+
+    def test_hang_ups(self):
+        options = (*NULL, "--kv-pages", "8192", "--route", "longest")
+        with support.Group(support.BINARY, support.MODEL, 2, options=options) as g:
+            self.heads = [prompt(f"head{i}", 320) for i in range(4)]
+            for i, head in enumerate(self.heads):
+                support.post(g.nodes[i % 2], "/v1/completions", {"prompt": head, "max_tokens": 1})
+            time.sleep(0.5)
+            memory = []
+            for number in range(4):
+                self.storm(g.nodes, number)
+                memory.append([resident_kib(n) for n in g.nodes])
+            forwarded = [support.metric(n, "hearsay_forwards_total") for n in g.nodes]
+            canceled = [support.metric(n, "hearsay_requests_canceled_total") for n in g.nodes]
+            print(f"resident KiB after each storm {memory}, forwarded {forwarded}, canceled {canceled}", flush=True)
+            self.assertGreater(min(forwarded), 50)
+            for i, node in enumerate(g.nodes):
+                self.assertLessEqual(memory[3][i], memory[1][i] * 1.03, f"{node.name} grows: {memory}")
+                support.complete(node, self.heads[0])
+
+
+class Prefixes(unittest.TestCase):
+    def test_distinct_prefixes_without_end(self):
+        """Far more prefixes than pool, tree and digest hold: everything stays under its cap, resident memory is flat."""
+        total = 1000000 if FULL else 100000
+        options = (*NULL, "--kv-pages", "2048", "--route", "cost", "--max-sequences", "256")
+        with support.Group(support.BINARY, support.MODEL, 2, options=options) as g:
+            samples, lock, done = [], threading.Lock(), [0]
+
+            def client(number):
+                rng = random.Random(number)
+                connections = [support.KeepAlive(n) for n in g.nodes]
+                try:
+                    while True:
+                        with lock:
+                            if done[0] >= total:
+                                return
+                            done[0] += 20
+                            if done[0] % (total // 20) < 20:
+                                samples.append([resident_kib(n) for n in g.nodes])
+                        # 20 prefixes in one request: prompts of one batch are distinct requests to the node
+                        batch = [[rng.randrange(100, 40000) for _ in range(40)] for _ in range(20)]
+                        connection = connections[rng.randrange(2)]
+                        status, body = connection.post("/v1/completions", {"prompt": batch, "max_tokens": 1, "ignore_eos": True})
+                        if status != 200:
+                            raise AssertionError(f"{status} {body[:200]!r}")
+                finally:
+                    for c in connections:
+                        c.close()
+
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                for one in [pool.submit(client, i) for i in range(4)]:
+                    one.result()
+            half = samples[len(samples) // 2:]
+            for i, node in enumerate(g.nodes):
+                tree = json.loads(node.request("GET", "/admin/tree")[2])
+                known = support.metric(node, "hearsay_replica_blocks")
+                print(f"{node.name}: tree {tree['pages']} pages {tree['bytes']} bytes, {known:.0f} blocks of peers, "
+                      f"RSS KiB {[s[i] for s in samples[::4]]}", flush=True)
+                self.assertLessEqual(tree["pages"], 2048)
+                self.assertLessEqual(known, 2048 * 1.1)
+                self.assertLessEqual(max(s[i] for s in half), 1.02 * min(s[i] for s in half), "resident memory grows")
+
+
+class Idle(unittest.TestCase):
+    def test_idle_group(self):
+        seconds = 60 if FULL else 8
+        with support.Group(support.BINARY, support.MODEL, 4, options=(*NULL, "--kv-pages", "512")) as g:
+            for i in range(20):
+                support.post(g.nodes[i % 4], "/v1/completions", {"prompt": prompt(i, 200), "max_tokens": 4})
+            time.sleep(3)
+            cpu = [cpu_seconds(n) for n in g.nodes]
+            sent = [support.metric(n, "hearsay_gossip_sent_bytes_total") for n in g.nodes]
+            time.sleep(seconds)
+            cpu = [(cpu_seconds(n) - c) / seconds for n, c in zip(g.nodes, cpu)]
+            sent = [(support.metric(n, "hearsay_gossip_sent_bytes_total") - s) / seconds for n, s in zip(g.nodes, sent)]
+            print(f"idle: CPU {[f'{c * 100:.2f} %' for c in cpu]}, gossip bytes/s {[round(s) for s in sent]}", flush=True)
+            self.assertLess(max(cpu), 0.03)
+            self.assertLess(max(sent), 20000)
+
+
+if __name__ == "__main__":
+    support.main()
