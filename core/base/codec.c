@@ -51,8 +51,11 @@ size_t read_string(struct reader *r, char *out, size_t cap)
     const uint8_t *bytes = read_view(r, (size_t)len);
     if (!bytes)
         return 0;
-    if (len)
-        memcpy(out, bytes, (size_t)len);
+    if (memchr(bytes, '\0', (size_t)len)) {
+        r->failed = true;
+        return 0;
+    }
+    memcpy(out, bytes, (size_t)len);
     out[len] = '\0';
     return (size_t)len;
 }

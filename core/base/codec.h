@@ -97,7 +97,7 @@ HS_CODEC(f64, double)
 void write_varint(struct writer *w, uint64_t value);
 uint64_t read_varint(struct reader *r);
 /* A string of at most max bytes behind its varint length. read_string copies and NUL-terminates into out[cap] and fails if
- * it does not fit; returns the length. */
+ * it does not fit or has a NUL inside, which would make two texts of one; returns the length. */
 void write_string(struct writer *w, const char *text, size_t len);
 size_t read_string(struct reader *r, char *out, size_t cap);
 

@@ -117,6 +117,10 @@ static void test_strings_respect_the_buffer(void **unused)
     assert_int_equal(read_string(&r, out, 5), 0); /* no room for the NUL */
     assert_true(r.failed);
     assert_string_equal(out, "");
+    reader_init(&r, "\3a\0b", 4);
+    assert_int_equal(read_string(&r, out, sizeof out), 0);
+    assert_true(r.failed);
+    assert_string_equal(out, "");
 }
 
 /* Random bytes: whatever is read stays inside the buffer (sanitizers watch) and what reads well writes back alike. */
