@@ -1,17 +1,42 @@
 #include "core/model/model_json.h"
 
+#include <stdlib.h>
+
 #include "core/model/model_file.h"
 
-bool model_json_no_memory(const json_error_t *problem)
+static _Thread_local bool refused; /* since model_json_load began */
+
+static void *allocate(size_t bytes)
 {
-    return json_error_code(problem) == json_error_out_of_memory || (json_error_code(problem) == json_error_unknown && !problem->text[0]);
+    void *memory = malloc(bytes);
+    refused |= !memory;
+    return memory;
+}
+
+/* Before main, so that no thread is in jansson while its functions change. They stay malloc's kind: free still frees. */
+__attribute__((constructor)) static void watch_allocations(void)
+{
+    json_set_alloc_funcs(allocate, free);
+}
+
+json_t *model_json_load(const char *text, size_t len, size_t flags, bool *no_memory, json_error_t *problem)
+{
+    refused = false;
+    json_t *value = json_loadb(len ? text : "", len, flags, problem);
+    *no_memory = refused;
+    if (refused) {
+        json_decref(value);
+        return NULL;
+    }
+    return value;
 }
 
 int model_json_parse(const char *text, size_t len, const char *path, json_t **out, struct error *err)
 {
-    json_error_t problem = {0};
-    json_t *value = json_loadb(text ? text : "", len, JSON_REJECT_DUPLICATES, &problem);
-    if (!value && model_json_no_memory(&problem))
+    json_error_t problem;
+    bool no_memory;
+    json_t *value = model_json_load(text, len, JSON_REJECT_DUPLICATES, &no_memory, &problem);
+    if (no_memory)
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
     if (!value)
         return error_set(err, HS_ERR_PARSE, "%s: line %d, column %d is not valid JSON (%s); get a whole copy of the file", path,

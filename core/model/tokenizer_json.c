@@ -10,24 +10,30 @@
 #include <string.h>
 
 #include "core/base/strbuf.h"
+#include "core/model/model_file.h"
 #include "core/model/model_json.h"
 
 /* Sets *out to the parsed file, or NULL where it does not exist. */
 static int read_json(const char *folder, const char *name, json_t **out, struct error *err)
 {
-    struct strbuf path = {0};
-    json_error_t why = {0};
-    int rc = 0;
-    strbuf_printf(&path, "%s/%s", folder, name);
-    if (path.failed)
+    struct model_file file;
+    json_error_t why;
+    bool no_memory;
+    char *path = model_file_join(folder, name);
+    if (!path)
         return error_set(err, HS_ERR_NO_MEMORY, "out of memory for the tokenizer");
-    *out = json_load_file(path.data, JSON_ALLOW_NUL, &why);
-    if (!*out && model_json_no_memory(&why))
-        rc = error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path.data);
-    else if (!*out && json_error_code(&why) != json_error_cannot_open_file)
-        rc = error_set(err, HS_ERR_PARSE, "%s: line %d: %s", path.data, why.line, why.text);
-    strbuf_fini(&path);
-    return rc;
+    *out = NULL;
+    int rc = model_file_map(path, &file, err);
+    if (rc == 0) {
+        *out = model_json_load((const char *)file.data, file.len, JSON_ALLOW_NUL, &no_memory, &why);
+        if (no_memory)
+            rc = error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
+        else if (!*out)
+            rc = error_set(err, HS_ERR_PARSE, "%s: line %d: %s", path, why.line, why.text);
+        model_file_unmap(&file);
+    }
+    free(path);
+    return rc == HS_ERR_NOT_FOUND ? 0 : rc;
 }
 
 /* *out receives an id as the files write it; false for anything else. */

@@ -58,10 +58,6 @@ static void explain_parse_error(const char *body, size_t len, const json_error_t
         api_error_set(error, 400, name, "invalid_value", "%s is a number beyond all bounds.", *name ? name : "In the body");
         return;
     }
-    if (model_json_no_memory(where)) {
-        api_error_set(error, 500, NULL, NULL, "Out of memory.");
-        return;
-    }
     api_error_set(error, 400, NULL, "invalid_json", "The body is not valid JSON: line %d, column %d: %s.", where->line, where->column,
                   where->text);
 }
@@ -72,10 +68,14 @@ json_t *json_fields_parse(const char *body, size_t len, unsigned depth_max, stru
         api_error_set(error, 400, NULL, "invalid_json", "The body is nested deeper than %u levels.", depth_max);
         return NULL;
     }
-    json_error_t where = {0};
-    json_t *root = json_loadb(body, len, JSON_ALLOW_NUL, &where);
+    json_error_t where;
+    bool no_memory;
+    json_t *root = model_json_load(body, len, JSON_ALLOW_NUL, &no_memory, &where);
     if (!root) {
-        explain_parse_error(body, len, &where, error);
+        if (no_memory)
+            api_error_set(error, 500, NULL, NULL, "Out of memory.");
+        else
+            explain_parse_error(body, len, &where, error);
         return NULL;
     }
     if (!json_is_object(root)) {
