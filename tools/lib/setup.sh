@@ -52,14 +52,14 @@ show_build_progress() {
     [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
-# build_tree FOLDER CMAKE-OPTION...: configures and builds, showing progress on a terminal and the end of the log on failure.
+# build_tree FOLDER CMAKE-OPTION...: configures and builds all (or the targets in HEARSAY_TARGETS), showing progress on a terminal and the end of the log on failure.
 build_tree() {
     local folder=$1
     shift
     local log=$folder/build.log
     say "building in ${folder#"$HEARSAY_TOP"/} (log in ${log#"$HEARSAY_TOP"/})"
     mkdir -p "$folder"
-    if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder"; } 2>&1 | tee "$log" | show_build_progress; then
+    if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder" ${HEARSAY_TARGETS:-}; } 2>&1 | tee "$log" | show_build_progress; then
         tail -n 40 "$log" >&2
         fail "the build failed; the whole log is in $log"
     fi
