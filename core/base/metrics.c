@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/panic.h"
+#include "core/base/utf8.h"
 
 /*
  *  metrics --> family "a_total" --> series {x="1"} --> series {x="2"}
@@ -48,6 +49,27 @@ struct metrics {
     pthread_mutex_t lock; /* guards the lists, not the values */
     struct family *families;
 };
+
+size_t metrics_label(char out[METRICS_LABEL_BYTES], const char *key, const char *value)
+{
+    int start = snprintf(out, METRICS_LABEL_BYTES, "%s=\"", key);
+    hs_assert(start > 0 && start < METRICS_LABEL_BYTES / 2);
+    size_t n = (size_t)start, left = strlen(value), len;
+    for (; left; value += len, left -= len) {
+        bool valid;
+        len = utf8_next(value, left, &valid);
+        if (n + len + 2 > METRICS_LABEL_BYTES)
+            break;
+        if (valid && (unsigned char)*value >= ' ' && !strchr("\"\\\x7f", *value)) {
+            memcpy(out + n, value, len);
+            n += len;
+        } else {
+            out[n++] = '_';
+        }
+    }
+    memcpy(out + n, "\"", 2);
+    return n + 1;
+}
 
 struct metrics *metrics_create(void)
 {

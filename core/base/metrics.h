@@ -3,7 +3,7 @@
  *
  * A registry owns its metrics; asking twice for the same name and labels gives the same metric. Registering allocates and
  * locks, so do it at start and keep the pointer; changing a metric is one relaxed atomic operation from any thread.
- * Names and labels are ours (never text from outside unless it passed metrics_label_ok).
+ * Names and labels are ours; text from outside becomes a label by metrics_label.
  */
 #ifndef HEARSAY_BASE_METRICS_H
 #define HEARSAY_BASE_METRICS_H
@@ -24,6 +24,11 @@ struct histogram;
 
 struct metrics *metrics_create(void);
 void metrics_destroy(struct metrics *m);
+
+enum { METRICS_LABEL_BYTES = 192 };
+
+/* key="value", with '_' for whatever in value would break the format, cut where it is too long. Returns the length. */
+size_t metrics_label(char out[METRICS_LABEL_BYTES], const char *key, const char *value);
 
 /* labels: "" or `model_name="x",peer="y"`, written as given. NULL only when out of memory. */
 struct counter *metrics_counter(struct metrics *m, const char *name, const char *labels, const char *help);

@@ -88,18 +88,10 @@ bool cluster_metrics_register(struct cluster *c)
     return ok && m->advertised && m->replica_age && register_members(c) && register_router(c);
 }
 
-/* A name from outside as a label's value: what could end the value is replaced. */
 void cluster_metrics_member(struct cluster *c, struct member *m)
 {
-    char labels[16 + CLUSTER_NAME_BYTES];
-    int n = snprintf(labels, sizeof labels, "peer=\"%s", m->name[0] ? m->name : m->address);
-    if (n < 0 || (size_t)n >= sizeof labels - 1)
-        n = (int)sizeof labels - 2;
-    for (int i = 6; i < n; i++)
-        if (labels[i] <= ' ' || labels[i] > '~' || labels[i] == '"' || labels[i] == '\\')
-            labels[i] = '_';
-    labels[n] = '"';
-    labels[n + 1] = '\0';
+    char labels[METRICS_LABEL_BYTES];
+    metrics_label(labels, "peer", m->name[0] ? m->name : m->address);
     m->replica_gauge = metrics_gauge(c->metrics, "hearsay_replica_blocks", labels, "Blocks known of each peer.", 1);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/base/utf8.h"
 #include "core/model/dequantize.h"
 #include "core/model/model_file.h"
 
@@ -25,6 +26,18 @@ static char *choose_name(const struct gguf *gguf, const char *path)
     if (len > 5 && strcmp(stem + len - 5, ".gguf") == 0)
         stem[len - 5] = '\0';
     return stem;
+}
+
+/* Names go into answers, logs and terminals: control characters and broken UTF-8 become '_'. */
+static void tidy_name(char *name)
+{
+    size_t left = strlen(name), len;
+    for (; left; name += len, left -= len) {
+        bool valid;
+        len = utf8_next(name, left, &valid);
+        if (!valid || (unsigned char)*name < ' ' || *name == 0x7f)
+            memset(name, '_', len);
+    }
 }
 
 static void describe(const struct model_config *c, struct model_weights *w)
@@ -73,6 +86,7 @@ static int build(const struct model_config *c, const char *path, struct model_we
     w->inv_freq = calloc(c->d_head / 2, sizeof *w->inv_freq);
     if (!w->name || !w->layers || !w->inv_freq)
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
+    tidy_name(w->name);
     describe(c, w);
     int rc = model_bind_tensors(&source, c, &w->desc, w->layers, &factors, err);
     return rc < 0 ? rc : compute_rope(c, &factors, w, path, err);

@@ -20,15 +20,6 @@ static const char *const REASONS[NODE_METRICS_REASONS] = {
     [ROUTE_REASON_COLD_HASH] = "cold_hash",   [ROUTE_REASON_HOT_COPY] = "hot_copy", [ROUTE_REASON_FALLBACK] = "fallback",
 };
 
-/* A label's value: what would break the format becomes '_'. */
-static void clean(const char *text, char *out, size_t size)
-{
-    size_t n = 0;
-    for (; text[n] && n + 1 < size; n++)
-        out[n] = text[n] == '"' || text[n] == '\\' || (unsigned char)text[n] < 32 ? '_' : text[n];
-    out[n] = 0;
-}
-
 static void register_known(struct node_metrics *m, struct metrics *r, const char *l)
 {
     m->running = metrics_gauge(r, "vllm:num_requests_running", l, "Requests in the batch.", 1);
@@ -112,9 +103,7 @@ int node_metrics_init(struct node_metrics *metrics, struct metrics *registry, co
             return HS_ERR_NO_MEMORY;
     }
     metrics->registry = registry;
-    char name[128];
-    clean(model_name ? model_name : "", name, sizeof name);
-    snprintf(metrics->model_label, sizeof metrics->model_label, "model_name=\"%s\"", name);
+    metrics_label(metrics->model_label, "model_name", model_name ? model_name : "");
     register_known(metrics, registry, metrics->model_label);
     register_success(metrics, registry, metrics->model_label);
     register_own(metrics, registry, metrics->model_label);
@@ -139,9 +128,9 @@ void node_metrics_forward(struct node_metrics *metrics, uint32_t peer, const cha
         }
     if (metrics->n_peers == NODE_METRICS_PEERS)
         return;
-    char label[CLUSTER_NAME_BYTES], labels[256];
-    clean(name, label, sizeof label);
-    snprintf(labels, sizeof labels, "%s,peer=\"%s\"", metrics->model_label, label);
+    char label[METRICS_LABEL_BYTES], labels[2 * METRICS_LABEL_BYTES];
+    metrics_label(label, "peer", name);
+    snprintf(labels, sizeof labels, "%s,%s", metrics->model_label, label);
     struct counter *forwards = metrics_counter(metrics->registry, "hearsay_forwards_total", labels, "Requests forwarded, by peer.");
     if (!forwards)
         return;

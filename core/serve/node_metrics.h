@@ -16,7 +16,7 @@ enum { NODE_METRICS_REASONS = ROUTE_REASON_FALLBACK + 1, NODE_METRICS_PEERS = 64
 struct node_metrics {
     struct metrics *registry; /* NULL: of its own, below */
     struct metrics *own;
-    char model_label[160]; /* model_name="..." */
+    char model_label[METRICS_LABEL_BYTES]; /* model_name="..." */
 
     struct gauge *running, *waiting, *cache_usage;
     struct counter *prefix_queries, *prefix_hits;      /* tokens */

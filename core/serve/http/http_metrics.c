@@ -9,22 +9,10 @@ static struct counter *finished(struct metrics *registry, const char *model_labe
     return metrics_counter(registry, "vllm:request_success_total", labels, "Answers that came to an end, by reason.");
 }
 
-/* model_name="..." with what the text format wants escaped. */
-static void write_model_label(char *out, size_t cap, const char *model_id)
-{
-    size_t n = (size_t)snprintf(out, cap, "model_name=\"");
-    for (; *model_id && n + 4 < cap; model_id++) {
-        if (*model_id == '"' || *model_id == '\\')
-            out[n++] = '\\';
-        out[n++] = *model_id == '\n' ? ' ' : *model_id;
-    }
-    snprintf(out + n, cap - n, "\"");
-}
-
 int http_metrics_init(struct http_metrics *m, struct metrics *registry, const char *model_id)
 {
-    char label[256];
-    write_model_label(label, sizeof label, model_id);
+    char label[METRICS_LABEL_BYTES];
+    metrics_label(label, "model_name", model_id);
     m->finished_stop = finished(registry, label, "stop");
     m->finished_abort = finished(registry, label, "abort");
     m->finished_error = finished(registry, label, "error");

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -60,11 +61,37 @@ static void test_same_name_and_labels_is_the_same_metric(void **unused)
     metrics_destroy(m);
 }
 
+static void test_labels_cannot_break_the_format(void **unused)
+{
+    static const struct {
+        const char *value, *label;
+    } cases[] = {
+        {"plain name", "k=\"plain name\""},
+        {"", "k=\"\""},
+        {"a\"b\\c\nd\x7f", "k=\"a_b_c_d_\""},
+        {"\xc3\xa9\xe2\x82\xac", "k=\"\xc3\xa9\xe2\x82\xac\""},
+        {"\xff\xe2\x82", "k=\"__\""},
+    };
+    char label[METRICS_LABEL_BYTES], value[400];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(metrics_label(label, "k", cases[i].value), strlen(cases[i].label));
+        assert_string_equal(label, cases[i].label);
+    }
+    for (size_t i = 0; i + 1 < sizeof value; i += 3)
+        memcpy(value + i, "\xe2\x82\xac", 3);
+    value[sizeof value - 1] = 0;
+    size_t n = metrics_label(label, "k", value);
+    assert_true(n > METRICS_LABEL_BYTES - 5 && n < METRICS_LABEL_BYTES); /* whole characters only */
+    assert_int_equal((n - strlen("k=\"\"")) % 3, 0);
+    assert_int_equal(label[n - 1], '"');
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_format),
         cmocka_unit_test(test_same_name_and_labels_is_the_same_metric),
+        cmocka_unit_test(test_labels_cannot_break_the_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

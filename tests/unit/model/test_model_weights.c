@@ -237,9 +237,30 @@ static void test_fingerprint(void **state)
     folder_remove(&f);
 }
 
+/* The name goes into answers, logs and terminals. */
+static void test_a_name_of_hostile_bytes(void **state)
+{
+    static uint8_t bytes[1 << 17];
+    struct folder f;
+    FILE *file = fopen("tests/vectors/tiny/llama3.gguf", "rb");
+    assert_non_null(file);
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    uint8_t *name = memmem(bytes, len, "tiny llama3", 11);
+    assert_non_null(name);
+    memcpy(name, "a\"\\\n\x1b\xff\xc3\xa9 \xe2\x82", 11);
+    folder_create(&f);
+    folder_write(&f, "hostile.gguf", bytes, len);
+    struct model_weights *w = open_model(folder_file(&f, "hostile.gguf"));
+    assert_string_equal(w->desc.name, "a\"\\___\xc3\xa9 __");
+    model_weights_close(w);
+    folder_remove(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_name_of_hostile_bytes),
         cmocka_unit_test(test_both_forms),
         cmocka_unit_test(test_family_features),
         cmocka_unit_test(test_folders_that_do_not_fit),
