@@ -115,7 +115,7 @@ def show_group(group, ctl):
     print(f"""
 Try, in another terminal:
 
-  curl {first.url}/v1/chat/completions -d '{{"messages": [{{"role": "user", "content": "What is a radix tree?"}}]}}'
+  curl {first.url}/v1/chat/completions -d '{{"messages": [{{"role": "user", "content": "Why is the sky blue?"}}], "max_tokens": 60}}'
   curl {first.url}/metrics
   {ctl} 127.0.0.1:{first.http_port} peers
 """, flush=True)
