@@ -7,22 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "core/base/log.h"
 
 enum {
-    PAUSES = 64, /* idle rounds spent in the pause instruction */
-    YIELDS = 8,  /* then in sched_yield, then asleep */
+    PAUSES = 32, /* idle rounds spent in the pause instruction, then in sched_yield, then asleep */
     MAX_SLEEP_MS = 1000,
-    POLL_SLEEP_MS = 1, /* where something must be polled because it has no descriptor */
+    POLL_SLEEP_MS = 1,     /* where something must be polled because it has no descriptor */
+    TIMER_SLACK_NS = 1000, /* the kernel's 50 us would be added to every short wait */
 };
+
+/* Falling asleep and being woken cost tens of microseconds: while work comes again sooner than that, or not much later, spinning
+ * is worth it. A peer's answer to a forwarded request takes about a hundred. */
+static const uint64_t LONG_SPIN_NS = 200000, SHORT_SPIN_NS = 20000;
 
 struct node_loop {
     struct node_loop_config config;
     pthread_t thread;
     int epoll_fd;
     bool must_poll; /* a source without a descriptor */
+    uint64_t idle_since_ns;   /* 0: busy */
+    uint64_t typical_idle_ns; /* moving average of the time from one piece of work to the next */
     atomic_bool stopping;
     _Atomic uint64_t drain_until_ns;
 };
@@ -73,10 +80,37 @@ static bool may_end(struct node_loop *loop, uint64_t now_ns)
     return node_drained(loop->config.node) || now_ns >= atomic_load_explicit(&loop->drain_until_ns, memory_order_relaxed);
 }
 
+/* Something was found to do: remembers how long that took to come. */
+static void end_idle(struct node_loop *loop, uint64_t now_ns)
+{
+    if (!loop->idle_since_ns)
+        return;
+    uint64_t idle_ns = now_ns - loop->idle_since_ns;
+    if (idle_ns > 4 * LONG_SPIN_NS)
+        idle_ns = 4 * LONG_SPIN_NS; /* one long pause must not hide that work is dense again */
+    loop->typical_idle_ns = (7 * loop->typical_idle_ns + idle_ns) / 8;
+    loop->idle_since_ns = 0;
+}
+
+static void wait_for_work(struct node_loop *loop, uint32_t round, uint64_t next_ns)
+{
+    uint64_t now_ns = env_now_ns(loop->config.env);
+    uint64_t spin_ns = loop->typical_idle_ns < LONG_SPIN_NS ? LONG_SPIN_NS : SHORT_SPIN_NS;
+    if (!loop->idle_since_ns)
+        loop->idle_since_ns = now_ns;
+    if (now_ns - loop->idle_since_ns >= spin_ns)
+        sleep_until(loop, now_ns, next_ns);
+    else if (round < PAUSES)
+        relax();
+    else
+        sched_yield();
+}
+
 static void *run(void *arg)
 {
     struct node_loop *loop = arg;
     uint32_t idle = 0;
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     for (;;) {
         bool busy;
         bool ending = may_end(loop, env_now_ns(loop->config.env));
@@ -85,15 +119,12 @@ static void *run(void *arg)
             return NULL;
         if (loop->config.poll == NODE_POLL_BUSY) {
             relax();
-            continue;
+        } else if (busy) {
+            end_idle(loop, env_now_ns(loop->config.env));
+            idle = 0;
+        } else {
+            wait_for_work(loop, idle++, next_ns);
         }
-        idle = busy ? 0 : idle + 1;
-        if (idle < PAUSES)
-            relax();
-        else if (idle < PAUSES + YIELDS)
-            sched_yield();
-        else
-            sleep_until(loop, env_now_ns(loop->config.env), next_ns);
     }
 }
 
