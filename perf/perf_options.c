@@ -195,10 +195,12 @@ static const struct options options = {
     .description = "Measures hearsay, and its peers beside it.",
     .epilog = "Examples:\n"
               "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
-              "  hearsay-perf engine --model m.gguf --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
+              "  hearsay-perf engine --model m.gguf \\\n"
+              "      --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
               "  hearsay-perf engine --backend null --json -\n"
               "  hearsay-perf route --peers 64 --blocks 65536 --tokens 4096\n"
-              "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 --clients 8 --shared-prefix 512\n"
+              "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 \\\n"
+              "      --clients 8 --shared-prefix 512\n"
               "Exit status: 0 good, 1 failed, 2 bad usage, 77 not possible on this machine.\n",
     .version = HEARSAY_VERSION,
     .specs = specs,

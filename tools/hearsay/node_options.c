@@ -172,7 +172,8 @@ static const struct option_spec node_specs[] = {
 static const char epilog[] =
     "Examples:\n"
     "  hearsay --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
-    "  hearsay --model model.gguf --http 0.0.0.0:8080 --bind 10.0.0.1:7070 --join 'node[01-04]:7070' --group-key-file group.key\n"
+    "  hearsay --model model.gguf --http 0.0.0.0:8080 --bind 10.0.0.1:7070 \\\n"
+    "          --join 'node[01-04]:7070' --group-key-file group.key\n"
     "  hearsay --model model.gguf --cpus 0-15 --kv-memory 16GiB --check\n"
     "\n"
     "Every option can be given in the environment: --kv-memory 2GiB is HEARSAY_KV_MEMORY=2GiB; the command line wins.\n"
