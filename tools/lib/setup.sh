@@ -52,7 +52,8 @@ show_build_progress() {
     [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
-# build_tree FOLDER CMAKE-OPTION...: configures and builds all (or the targets in HEARSAY_TARGETS), showing progress on a terminal and the end of the log on failure.
+# build_tree FOLDER CMAKE-OPTION...: configures and builds all (or the targets in HEARSAY_TARGETS), showing progress on a terminal, and
+# on failure the first errors or the end of the log.
 build_tree() {
     local folder=$1
     shift
@@ -60,7 +61,7 @@ build_tree() {
     say "building in ${folder#"$HEARSAY_TOP"/} (log in ${log#"$HEARSAY_TOP"/})"
     mkdir -p "$folder"
     if ! { cmake -S "$HEARSAY_TOP" -B "$folder" -G Ninja "$@" && ninja -C "$folder" ${HEARSAY_TARGETS:-}; } 2>&1 | tee "$log" | show_build_progress; then
-        tail -n 40 "$log" >&2
+        grep -m 10 -E 'error: |undefined reference' "$log" >&2 || tail -n 40 "$log" >&2
         fail "the build failed; the whole log is in $log"
     fi
 }
