@@ -33,7 +33,7 @@ static const struct wire_epoch epoch = {.boot_id = 2, .counter = 1};
 static void digest(struct writer *w, uint64_t first)
 {
     struct wire_header header = {.epoch = epoch, .stamp = first, .sequence = first + 3, .checksum = 5, .n_blocks = 4, .page_tokens = 16};
-    header.load = (struct cluster_load){.running = 1, .prefill_tokens_per_s = 500, .decode_step_s = 0.01f, .free_pages = 60, .total_pages = 64};
+    header.load = (struct cluster_load){.prefill_tokens_per_s = 1e8f, .decode_step_s = 1e-6f, .free_pages = 60, .total_pages = 64};
     memset(header.fingerprint, 7, sizeof header.fingerprint);
     strcpy(header.arithmetic, "null");
     wire_begin_digest(w, &header, 2, first);
@@ -94,7 +94,7 @@ static struct forward_message forward_message(enum forward_kind kind)
     static uint32_t tokens[40];
     static const uint32_t stop_ids[1] = {2};
     static const struct logit_bias bias[1] = {{.token = 5, .bias = -3}};
-    struct forward_message m = {.kind = kind, .id = 1, .attempt = 1};
+    struct forward_message m = {.kind = kind, .id = 0, .attempt = 1};
     for (uint32_t i = 0; i < 40; i++)
         tokens[i] = i * 7 % 900 + 10;
     switch (kind) {
@@ -185,15 +185,18 @@ static void save_node(void)
     order_cluster(&w, 1, WIRE_HELLO);
     order_cluster(&w, 1, WIRE_DIGEST);
     order(&w, 3, 20, 0);
-    order_submit(&w, 5, 80, 10, 1);
-    order_submit(&w, 5, 90, 40, 16);
-    order(&w, 3, 2, 0);
+    order_submit(&w, 5, 80, 10, 1); /* measures how slow it is itself */
+    order(&w, 3, 100, 0);
+    order_submit(&w, 7, 90, 200, 0);
+    order_submit(&w, 9, 90, 200, 16);
+    order(&w, 3, 1, 0);
     order_forward(&w, 1, FORWARD_ACCEPT);
     order_forward(&w, 1, FORWARD_STARTED);
     order_forward(&w, 1, FORWARD_RESULTS);
     order(&w, 3, 10, 0);
     order_forward(&w, 1, FORWARD_FINISHED);
-    order(&w, 5, 1, 0);
+    order(&w, 3, 10, 0);
+    order(&w, 5, 2, 0);
     order(&w, 7, 3, 0);
     order(&w, 1, 1, 1);
     order(&w, 3, 100, 0);

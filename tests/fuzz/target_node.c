@@ -1,6 +1,7 @@
 /*
  * A whole node against peers that say anything. The input is a list of orders, each an opcode and what it needs (rules
- * below); messages reach the node as if its transport had delivered them from an authenticated peer. Whatever they say, each
+ * below); messages reach the node as if its transport had delivered them from an authenticated peer. Numbers of forwarded requests
+ * cannot be guessed, so in an answer about one the numbers 0 to 7 stand for the latest that the node sent. Whatever peers say, each
  * of its own requests must get exactly one last event, and when the node goes nothing may be left.
  */
 #include <stdio.h>
@@ -8,10 +9,12 @@
 #include <string.h>
 
 #include "core/null/null_backend.h"
+#include "core/serve/forward_message.h"
 #include "core/serve/node.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { PEERS = 4, EVENTS = 32, REQUESTS = 8, PROMPT = 96 };
+enum { PEERS = 4, EVENTS = 32, REQUESTS = 8, PROMPT = 96, IDS = 8 };
+enum { ID_AT = 1, ID_END = ID_AT + 8 }; /* where a message of forwarding has its number */
 
 enum opcode {
     OP_UP,      /* peer, boot id (1 byte) */
@@ -30,8 +33,8 @@ struct stand_in {
     struct transport_event events[EVENTS];
     uint8_t *given[EVENTS], *kept[EVENTS]; /* messages waiting; those of the last poll */
     uint32_t n_events;
-    uint64_t boot_ids[PEERS];
-    uint32_t busy;
+    uint64_t boot_ids[PEERS], ids[IDS];
+    uint32_t busy, n_ids;
 };
 
 struct fuzzed_request {
@@ -75,6 +78,13 @@ static int wire_address(const struct transport *transport, uint32_t peer, char *
     return peer < PEERS ? 0 : HS_ERR_NOT_FOUND;
 }
 
+static void remember_id(struct stand_in *wire, const struct iovec *piece)
+{
+    const uint8_t *bytes = piece->iov_base;
+    if (piece->iov_len >= ID_END && bytes[0] == FORWARD_REQUEST)
+        memcpy(&wire->ids[wire->n_ids++ % IDS], bytes + ID_AT, sizeof *wire->ids);
+}
+
 static int wire_send(struct transport *transport, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
 {
     struct stand_in *wire = stand_in_of(transport);
@@ -85,6 +95,7 @@ static int wire_send(struct transport *transport, uint32_t peer, const struct io
             sum = (uint8_t)(sum + ((const uint8_t *)iov[i].iov_base)[k]);
     if (!wire->boot_ids[peer])
         return HS_ERR_CLOSED;
+    remember_id(wire, iov);
     if (wire->busy) {
         wire->busy--;
         return HS_ERR_BUSY;
@@ -255,6 +266,9 @@ static void order_message(struct world *world, uint32_t peer, struct reader *in)
     if (!world->wire.boot_ids[peer] || len == 0)
         return;
     uint8_t *copy = fuzz_copy(bytes, len);
+    uint64_t id;
+    if (len >= ID_END && copy[0] > FORWARD_REQUEST && (memcpy(&id, copy + ID_AT, sizeof id), id < IDS))
+        memcpy(copy + ID_AT, &world->wire.ids[(world->wire.n_ids - 1 - id) % IDS], sizeof id);
     push(world,
          &(struct transport_event){
              .kind = TRANSPORT_MESSAGE, .peer = peer, .boot_id = world->wire.boot_ids[peer], .data = copy, .len = (uint32_t)len},

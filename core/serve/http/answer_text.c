@@ -91,9 +91,8 @@ size_t answer_text_take(struct answer_text *text, struct strbuf *out)
         text->shown += ready;
     }
     size_t released = 0;
-    const uint64_t *ends = text->token_ends + text->first_waiting;
-    while (released < text->n_waiting && (final || ends[released] <= text->shown))
-        text->released_end = ends[released++];
+    while (released < text->n_waiting && (final || text->token_ends[text->first_waiting + released] <= text->shown))
+        text->released_end = text->token_ends[text->first_waiting + released++];
     text->first_waiting += released;
     text->n_waiting -= released;
     if (!text->n_waiting)
