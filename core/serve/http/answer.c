@@ -46,6 +46,14 @@ void answer_cancel(struct answer *answer)
         answer_choice_cancel(&answer->choices[i]);
 }
 
+bool answer_ended_locked(const struct answer *answer)
+{
+    for (uint32_t i = 0; i < answer->n_choices; i++)
+        if (answer->choices[i].submitted && !answer->choices[i].ended)
+            return false;
+    return true;
+}
+
 static void count_failure(struct answer_choice *choice, bool canceled, bool stopped)
 {
     const struct http_metrics *metrics = &choice->answer->exchange->server->metrics;

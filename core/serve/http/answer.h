@@ -80,6 +80,8 @@ void answer_destroy(struct answer *answer); /* NULL is fine */
 void answer_submit(struct answer *answer);
 /* Ends all work that is still under way. Any thread; NULL is fine. */
 void answer_cancel(struct answer *answer);
+/* Whether the node is done with all of it. The caller holds the exchange's lock. */
+bool answer_ended_locked(const struct answer *answer);
 
 /*
  * Looks at the events. READY: a stream may begin (the computing node is known), or a whole answer is complete. FAILED: error

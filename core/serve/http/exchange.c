@@ -113,6 +113,16 @@ void exchange_abort(void *item)
     answer_cancel(ex->answer);
 }
 
+void exchange_abort_unfinished(void *item)
+{
+    struct exchange *ex = item;
+    pthread_mutex_lock(&ex->lock);
+    bool finished = ex->answer ? answer_ended_locked(ex->answer) : !ex->query.pending;
+    pthread_mutex_unlock(&ex->lock);
+    if (!finished)
+        exchange_abort(ex);
+}
+
 void exchange_tick(void *item)
 {
     struct exchange *ex = item;

@@ -67,6 +67,8 @@ bool exchange_sleep(struct exchange *exchange);
 bool exchange_is_gone(struct exchange *exchange);
 /* The client left or the server stops: wakes the exchange and cancels its work. On the watcher's thread. */
 void exchange_abort(void *exchange);
+/* The server stops: aborts the exchange, but lets an answer go out that is complete. Under the watcher's lock. */
+void exchange_abort_unfinished(void *exchange);
 /* Wakes a query that took too long. On the watcher's thread. */
 void exchange_tick(void *exchange);
 /* The request is over for MHD. */

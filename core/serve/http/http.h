@@ -10,8 +10,9 @@
  * Serves POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics, /cluster; and
  * from loopback only GET /admin/tree and POST /admin/drain, /admin/undrain, /admin/flush.
  *
- * Threading: create and destroy from one thread; the rest is inside. Destroy while the node loop still runs: it cancels what
- * is under way and waits for the final events. Errors: a line for the user in err.
+ * Threading: create and destroy from one thread; the rest is inside. Destroy while the node loop still runs, or when it has given
+ * every request its final event: complete answers still go out (2 s at most), the rest is cancelled and its final events
+ * awaited. Errors: a line for the user in err.
  */
 #ifndef HEARSAY_SERVE_HTTP_HTTP_H
 #define HEARSAY_SERVE_HTTP_HTTP_H

@@ -25,6 +25,7 @@ enum {
     OTHER_DESCRIPTORS = 64, /* the model, the fabric, event descriptors, the log */
     CONNECTION_MEMORY_BYTES = 64 << 10,
     STOP_WAIT_ROUNDS = 200, /* of 50 ms */
+    DELIVER_MS = 2000, /* for complete answers to reach their clients when the server stops */
 };
 
 /* ---- requests ---- */
@@ -243,8 +244,10 @@ void http_server_destroy(struct http_server *server)
     if (listen_fd >= 0)
         close(listen_fd);
     /* MHD must not be stopped with suspended connections: each is woken and closes itself. */
+    uint64_t deliver_until_ns = env_now_ns(server->config.env) + DELIVER_MS * 1000000ull;
     for (int round = 0; watcher_count(server->watcher) && round < STOP_WAIT_ROUNDS; round++) {
-        watcher_abort_all(server->watcher);
+        bool deliver = env_now_ns(server->config.env) < deliver_until_ns;
+        watcher_visit(server->watcher, deliver ? exchange_abort_unfinished : exchange_abort);
         wait_for_change(server);
     }
     MHD_stop_daemon(server->daemon);

@@ -53,17 +53,15 @@ static void notice(struct watcher *w, uint64_t id)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Calls gone or tick for all items; returns how many have deadlines. */
-static uint32_t visit_all(struct watcher *w, bool gone)
+/* Calls tick for the items with deadlines; returns how many there are. */
+static uint32_t tick_all(struct watcher *w)
 {
     size_t cursor = 0;
     uint64_t id, value;
     pthread_mutex_lock(&w->lock);
-    while ((gone || w->n_deadlines) && u64_map_next(&w->items, &cursor, &id, &value)) {
+    while (w->n_deadlines && u64_map_next(&w->items, &cursor, &id, &value)) {
         struct watched *watched = (struct watched *)(uintptr_t)value;
-        if (gone)
-            w->ops.gone(watched->item);
-        else if (watched->has_deadline)
+        if (watched->has_deadline)
             w->ops.tick(watched->item);
     }
     uint32_t n = w->n_deadlines;
@@ -76,7 +74,7 @@ static void *watch(void *arg)
     struct watcher *w = arg;
     while (!atomic_load_explicit(&w->stopping, memory_order_acquire)) {
         struct epoll_event events[EVENTS];
-        int timeout = visit_all(w, false) ? TICK_MS : -1;
+        int timeout = tick_all(w) ? TICK_MS : -1;
         int n = epoll_wait(w->epoll_fd, events, EVENTS, timeout);
         for (int i = 0; i < n; i++)
             notice(w, events[i].data.u64);
@@ -169,7 +167,12 @@ uint32_t watcher_count(struct watcher *w)
     return n;
 }
 
-void watcher_abort_all(struct watcher *w)
+void watcher_visit(struct watcher *w, void (*visit)(void *item))
 {
-    visit_all(w, true);
+    size_t cursor = 0;
+    uint64_t id, value;
+    pthread_mutex_lock(&w->lock);
+    while (u64_map_next(&w->items, &cursor, &id, &value))
+        visit(((struct watched *)(uintptr_t)value)->item);
+    pthread_mutex_unlock(&w->lock);
 }

@@ -14,7 +14,7 @@
 struct watcher;
 
 struct watcher_ops {
-    void (*gone)(void *item); /* the peer closed its side, or the server stops */
+    void (*gone)(void *item); /* the peer closed its side */
     void (*tick)(void *item); /* about ten times a second, for items added with has_deadline */
 };
 
@@ -26,7 +26,7 @@ int watcher_add(struct watcher *watcher, int fd, uint64_t id, void *item, bool h
 /* Must come before fd is closed. Harmless for ids that are not there. */
 void watcher_remove(struct watcher *watcher, int fd, uint64_t id);
 uint32_t watcher_count(struct watcher *watcher);
-/* Calls gone for every item. */
-void watcher_abort_all(struct watcher *watcher);
+/* Calls visit for every item, under the lock like the callbacks. */
+void watcher_visit(struct watcher *watcher, void (*visit)(void *item));
 
 #endif

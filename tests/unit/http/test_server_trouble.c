@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -429,6 +430,34 @@ static void test_addresses(void **state)
     }
 }
 
+static void *stop_server(void *h)
+{
+    harness_destroy(h);
+    return NULL;
+}
+
+/* Answers that are complete still go out, here to a reader who is slow to take them. */
+static void test_stopping_delivers_what_is_complete(void **state)
+{
+    struct harness *h = harness_create(false);
+    static const char body[] = "{\"prompt\":\"x\",\"max_tokens\":1000,\"n\":40,\"logprobs\":20,\"stream\":true}";
+    harness_answer(h, "abcdefghijklmnopqrstuvwxyz", (struct fake_script){.repeats = 30, .per_event = 64});
+    fake_node_pause(h->inbox, true); /* after the first tokens */
+    int fd = client_connect(h->port, 2048);
+    client_send(fd, "POST", "/v1/completions", NULL, body, strlen(body));
+    client_await(fd, "data: ");
+    fake_node_pause(h->inbox, false);
+    while (fake_node_counts(h->inbox).active)
+        sched_yield();
+    pthread_t stopping;
+    assert_int_equal(pthread_create(&stopping, NULL, stop_server, h), 0);
+    struct reply reply = client_read(fd);
+    bool done;
+    json_decref(harness_events(&reply, &done));
+    assert_true(done);
+    pthread_join(stopping, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_connections_are_kept),
         cmocka_unit_test(test_chunks_are_not_delayed),
         cmocka_unit_test(test_stopping_ends_what_is_under_way),
+        cmocka_unit_test(test_stopping_delivers_what_is_complete),
         cmocka_unit_test(test_addresses),
     };
     int failed = cmocka_run_group_tests(tests, setup, teardown);
