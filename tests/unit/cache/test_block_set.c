@@ -138,6 +138,67 @@ static void test_match_ends_at_a_hole(void **state)
     block_set_destroy(set);
 }
 
+static uint32_t match_in_turn(const struct block_set *set, const uint64_t *names, uint32_t n)
+{
+    uint32_t matched = 0;
+    while (matched < n && block_set_has(set, names[matched]))
+        matched++;
+    return matched;
+}
+
+/* Many sets, each closed under prefixes, some missing altogether, asked at once: as asking for every block in turn. */
+static void test_match_equals_asking_in_turn(void **state)
+{
+    enum { N_SETS = 150, N_PROMPTS = 12, N_BLOCKS = 300 };
+    static uint64_t names[N_PROMPTS][N_BLOCKS];
+    struct block_set *sets[N_SETS];
+    struct rng rng;
+    rng_seed(&rng, 31);
+    for (uint32_t p = 0; p < N_PROMPTS; p++)
+        for (uint32_t i = 0; i < N_BLOCKS; i++)
+            names[p][i] = p && i < 40 * (p % 3) ? names[0][i] : rng_u64(&rng); /* some share a head */
+    for (uint32_t s = 0; s < N_SETS; s++) {
+        sets[s] = s % 10 == 9 ? NULL : block_set_create(0);
+        for (uint32_t p = 0; sets[s] && p < N_PROMPTS; p++) {
+            uint32_t depth = (uint32_t)rng_below(&rng, N_BLOCKS + 1);
+            for (uint32_t i = 0; i < depth; i++)
+                block_set_add(sets[s], names[p][i]);
+        }
+    }
+    for (uint32_t p = 0; p < N_PROMPTS; p++)
+        for (uint32_t n = 0; n <= N_BLOCKS; n += 1 + n / 3) {
+            uint32_t matches[N_SETS];
+            block_set_match_each((const struct block_set *const *)sets, N_SETS, names[p], n, matches);
+            for (uint32_t s = 0; s < N_SETS; s++)
+                assert_int_equal(matches[s], sets[s] ? match_in_turn(sets[s], names[p], n) : 0);
+        }
+    for (uint32_t s = 0; s < N_SETS; s++)
+        block_set_destroy(sets[s]);
+}
+
+/* A replica under way has holes. Without block 1 it matches nothing; else what it matches is there, and what comes next is not. */
+static void test_match_with_holes(void **state)
+{
+    enum { N_BLOCKS = 200 };
+    uint64_t names[N_BLOCKS];
+    struct rng rng;
+    rng_seed(&rng, 32);
+    for (uint32_t round = 0; round < 300; round++) {
+        struct block_set *set = block_set_create(0);
+        uint32_t depth = (uint32_t)rng_below(&rng, N_BLOCKS + 1);
+        for (uint32_t i = 0; i < N_BLOCKS; i++)
+            names[i] = rng_u64(&rng);
+        for (uint32_t i = 0; i < depth; i++)
+            if (rng_below(&rng, 8))
+                block_set_add(set, names[i]);
+        uint32_t match = block_set_match(set, names, N_BLOCKS);
+        assert_true(match >= (match_in_turn(set, names, N_BLOCKS) > 0) && match <= depth);
+        assert_true(!match || (block_set_has(set, names[0]) && block_set_has(set, names[match - 1])));
+        assert_true(match == N_BLOCKS || !block_set_has(set, names[match]));
+        block_set_destroy(set);
+    }
+}
+
 static void test_cap_refuses(void **state)
 {
     struct block_set *set = block_set_create(2);
@@ -186,9 +247,14 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_a_flag_array), cmocka_unit_test(test_checksum_forgets_the_order),
-        cmocka_unit_test(test_checksum_is_fixed),   cmocka_unit_test(test_match_ends_at_a_hole),
-        cmocka_unit_test(test_cap_refuses),         cmocka_unit_test(test_at_most_twelve_bytes_a_name),
+        cmocka_unit_test(test_equals_a_flag_array),
+        cmocka_unit_test(test_checksum_forgets_the_order),
+        cmocka_unit_test(test_checksum_is_fixed),
+        cmocka_unit_test(test_match_ends_at_a_hole),
+        cmocka_unit_test(test_match_equals_asking_in_turn),
+        cmocka_unit_test(test_match_with_holes),
+        cmocka_unit_test(test_cap_refuses),
+        cmocka_unit_test(test_at_most_twelve_bytes_a_name),
         cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
