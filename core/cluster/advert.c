@@ -92,6 +92,21 @@ static void link_block(struct advert *a, uint32_t i)
     a->n_waiting += !block->advertised;
 }
 
+/* In front of all of its depth. */
+static void link_first(struct advert *a, uint32_t i)
+{
+    struct block *block = &a->blocks[i];
+    struct list *list = list_of(a, block);
+    block->prev = NIL;
+    block->next = list->head;
+    if (list->head == NIL)
+        list->tail = i;
+    else
+        a->blocks[list->head].prev = i;
+    list->head = i;
+    a->n_waiting += !block->advertised;
+}
+
 static void unlink_block(struct advert *a, uint32_t i)
 {
     struct block *block = &a->blocks[i];
@@ -225,7 +240,7 @@ uint32_t advert_pump(struct advert *a, uint32_t budget)
                 break;
             uint32_t deepest = deepest_advertised(a);
             withdraw(a, deepest);
-            link_block(a, deepest);
+            link_first(a, deepest);
             changes++;
         }
         if (block_set_add(a->set, a->blocks[next].name) != 1)

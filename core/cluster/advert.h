@@ -7,7 +7,8 @@
  * A change gets its sequence number when it enters the log, so while blocks wait for room (the cap) or for bandwidth (the pump's
  * budget), the choice is still open: the shallowest block goes first, because a match needs every earlier block and heads are
  * shared by more prompts than tails. At the cap a shallow newcomer displaces the deepest advertised block. A block that comes and
- * goes while waiting costs nothing. Checksums cover what is advertised, never what merely waits.
+ * goes while waiting costs nothing. So the advertised set is closed under prefixes at every sequence number: a block is in it only
+ * together with all before it (within the last depth, where all deeper blocks lie, the lists keep parents before children). Checksums cover what is advertised, never what merely waits.
  *
  * Memory: about 50 bytes a held block, and the log. Threading: node loop only. When memory runs out, a block just is not told of.
  */

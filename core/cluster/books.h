@@ -30,7 +30,7 @@ struct intent {
     bool ours;
     uint64_t heard_ns, ready_ns, expires_ns;
     uint32_t uncached_tokens, n;
-    uint64_t blocks[WIRE_INTENT_BLOCKS_MAX];
+    uint64_t first; /* of its blocks; all of them are in the row of intent_blocks beside */
 };
 
 /* A head that this node was an entry for, and the link delays that it has cost so far. */
@@ -41,6 +41,7 @@ struct head_seen {
 
 /* What the tables say of one node with respect to the request being routed. */
 struct outlook {
+    uint32_t held_blocks;   /* of the request's prompt, by the replica (a peer's only) */
     uint64_t unseen_tokens; /* prefill sent there that its last stated load cannot contain yet */
     uint32_t unseen_requests;
     uint32_t promised_blocks; /* of the request's prompt, by placements */
@@ -53,6 +54,7 @@ struct books {
     struct outlook self;
     double group_prefill_tokens_per_s, group_decode_step_s; /* means of what nodes measured, 0: nobody has */
     struct intent intents[INTENTS_MAX];
+    uint64_t intent_blocks[INTENTS_MAX][WIRE_INTENT_BLOCKS_MAX];
     struct head_seen heads[HEADS_MAX]; /* by head % HEADS_MAX: a newer one overwrites */
     double repeat_share;               /* of requests whose head had been here before, moving average */
     double typical_tokens;             /* moving average of uncached tokens of a request */

@@ -49,9 +49,9 @@ static void predict_cached(struct cluster *c, struct member *m, const struct rou
                            struct candidate *out)
 {
     uint32_t page = c->config.page_tokens;
-    out->held_blocks = m ? replica_match(&m->replica, query->blocks, query->n_blocks) : query->local_cached_tokens / page;
-    out->match_blocks = out->held_blocks;
     const struct outlook *outlook = m ? &m->outlook : &c->books.self;
+    out->held_blocks = m ? outlook->held_blocks : query->local_cached_tokens / page;
+    out->match_blocks = out->held_blocks;
     if (outlook->promised_blocks > out->held_blocks) {
         out->match_blocks = outlook->promised_blocks;
         out->in_progress = outlook->promised_ready_ns > now_ns;

@@ -29,6 +29,11 @@ static struct intent *slot(struct cluster *c, uint64_t now_ns)
     return best;
 }
 
+static uint64_t *blocks_of(struct cluster *c, const struct intent *intent)
+{
+    return c->books.intent_blocks[intent - c->books.intents];
+}
+
 static void tell(struct cluster *c, const struct intent *intent, uint32_t ttl_ms, uint32_t ready_ms)
 {
     uint8_t buffer[64 + WIRE_INTENT_BLOCKS_MAX * 8];
@@ -40,7 +45,7 @@ static void tell(struct cluster *c, const struct intent *intent, uint32_t ttl_ms
                                   .ready_ms = ready_ms,
                                   .uncached_tokens = intent->uncached_tokens,
                                   .n = ttl_ms ? intent->n : 0};
-    wire_write_intent(&w, &message, intent->blocks);
+    wire_write_intent(&w, &message, blocks_of(c, intent));
     uint32_t told = 0, start = c->n_members ? (uint32_t)rng_below(&c->rng, c->n_members) : 0;
     for (uint32_t i = 0; i < c->n_members && told < TELL_MAX; i++) {
         struct member *m = c->members[(start + i) % c->n_members];
@@ -66,8 +71,9 @@ void intent_announce(struct cluster *c, const struct route_query *query, const s
                               .ready_ns = after(now_ns, ready_s),
                               .expires_ns = after(now_ns, ready_s + linger_s),
                               .uncached_tokens = ticket->uncached_tokens,
-                              .n = query->n_blocks < WIRE_INTENT_BLOCKS_MAX ? query->n_blocks : WIRE_INTENT_BLOCKS_MAX};
-    memcpy(intent->blocks, query->blocks, intent->n * sizeof *intent->blocks);
+                              .n = query->n_blocks < WIRE_INTENT_BLOCKS_MAX ? query->n_blocks : WIRE_INTENT_BLOCKS_MAX,
+                              .first = query->n_blocks ? query->blocks[0] : 0};
+    memcpy(blocks_of(c, intent), query->blocks, intent->n * sizeof *query->blocks);
     tell(c, intent, (uint32_t)((intent->expires_ns - now_ns) / MS), (uint32_t)((intent->ready_ns - now_ns) / MS));
 }
 
@@ -107,8 +113,9 @@ void intent_on_message(struct cluster *c, const struct wire_intent *message, uin
                               .ready_ns = after(now_ns, message->ready_ms / 1e3),
                               .expires_ns = after(now_ns, message->ttl_ms / 1e3),
                               .uncached_tokens = message->uncached_tokens,
-                              .n = message->n};
-    memcpy(intent->blocks, message->blocks, message->n * sizeof *intent->blocks);
+                              .n = message->n,
+                              .first = message->n ? wire_name(message->blocks, 0) : 0};
+    memcpy(blocks_of(c, intent), message->blocks, message->n * sizeof(uint64_t));
 }
 
 void intents_forget(struct cluster *c, uint64_t target_boot_id)
@@ -119,12 +126,12 @@ void intents_forget(struct cluster *c, uint64_t target_boot_id)
 }
 
 /* Names are chained: if the i-th are equal, so are all before. */
-static uint32_t common_prefix(const struct intent *intent, const struct route_query *query)
+static uint32_t common_prefix(const uint64_t *blocks, uint32_t n, const struct route_query *query)
 {
-    uint32_t low = 0, high = intent->n < query->n_blocks ? intent->n : query->n_blocks;
+    uint32_t low = 0, high = n < query->n_blocks ? n : query->n_blocks;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        if (intent->blocks[middle - 1] == query->blocks[middle - 1])
+        if (blocks[middle - 1] == query->blocks[middle - 1])
             low = middle;
         else
             high = middle - 1;
@@ -136,13 +143,14 @@ void intents_look(struct cluster *c, const struct route_query *query, uint64_t n
 {
     for (int i = 0; i < INTENTS_MAX; i++) {
         const struct intent *intent = &c->books.intents[i];
-        if (!intent->id || intent->expires_ns <= now_ns)
+        bool matches = intent->id && intent->n && query->n_blocks && intent->first == query->blocks[0];
+        if (!matches || intent->expires_ns <= now_ns)
             continue;
         struct member *m = member_by_boot(c, intent->target_boot_id);
         if (!m && intent->target_boot_id != c->info.boot_id)
             continue;
         struct outlook *outlook = m ? &m->outlook : &c->books.self;
-        uint32_t n = common_prefix(intent, query);
+        uint32_t n = common_prefix(blocks_of(c, intent), intent->n, query);
         bool sooner = n && n == outlook->promised_blocks && intent->ready_ns < outlook->promised_ready_ns;
         if (n > outlook->promised_blocks || sooner) {
             outlook->promised_blocks = n;

@@ -12,6 +12,8 @@
 #ifndef HEARSAY_CLUSTER_INTERNAL_H
 #define HEARSAY_CLUSTER_INTERNAL_H
 
+#include <stddef.h>
+
 #include "core/base/rng.h"
 #include "core/base/u64_map.h"
 #include "core/cluster/advert.h"
@@ -31,40 +33,47 @@ struct bucket {
     uint64_t filled_ns;
 };
 
+/* What the router reads of every member at every request comes first and together: it is fetched ahead. */
 struct member {
-    uint32_t peer;
     uint64_t boot_id; /* 0: a seed that was never heard */
-    char name[CLUSTER_NAME_BYTES], address[TRANSPORT_ADDRESS_TEXT], http_address[TRANSPORT_ADDRESS_TEXT];
-    bool seed, up;
+    uint32_t peer;
+    enum cluster_peer_state state; /* SWIM's word */
+    bool up;
+    bool has_header, compatible;
+    uint32_t in_flight;
+    double rtt_s, rtt_deviation_s; /* 0: not measured */
+    uint64_t joined_ns;
+    double blame; /* failures, decayed to blame_ns */
+    uint64_t blame_ns;
+    uint64_t header_ns; /* of arrival */
+    struct outlook outlook;
+    struct wire_header header;
+    struct replica replica;
+
+    bool seed;
     bool announced; /* the listener was told peer_alive */
+    bool mismatch_logged;
     bool has_alias;
     uint32_t alias; /* another peer number that leads to the same process */
+    char name[CLUSTER_NAME_BYTES], address[TRANSPORT_ADDRESS_TEXT], http_address[TRANSPORT_ADDRESS_TEXT];
 
     /* SWIM */
-    enum cluster_peer_state state;
     uint32_t incarnation, transmits; /* transmits: times that its state was passed on */
     uint64_t spread_number;          /* last message that named it */
-    uint64_t state_since_ns, joined_ns, suspect_until_ns;
+    uint64_t state_since_ns, suspect_until_ns;
     uint32_t confirmations;
     uint64_t confirmed_by[3], accuser_boot_id;
-    double rtt_s, rtt_deviation_s; /* 0: not measured */
 
     /* anti-entropy */
-    struct replica replica;
-    bool has_header, compatible, mismatch_logged;
-    struct wire_header header;
-    uint64_t header_ns, replica_ns;            /* of arrival; replica_ns: last known equal to the origin's */
+    uint64_t replica_ns;                       /* last known equal to the origin's */
     uint64_t pushed;                           /* our last change sent there */
     uint64_t gossiped_ns, ask_at_ns, hello_ns; /* hello_ns: of ours that went out on this connection, 0: not yet */
     struct bucket bucket;
-
-    /* router */
-    struct outlook outlook;
-    uint32_t in_flight;
-    double blame;
-    uint64_t blame_ns;
     struct gauge *replica_gauge;
 };
+
+/* Bytes at the front of a member that a decision reads: down to the replica's set. */
+enum { MEMBER_HOT_BYTES = offsetof(struct member, replica) + sizeof(struct block_set *) };
 
 struct probe {
     bool open;

@@ -72,6 +72,70 @@ static void test_cap_displaces_the_deepest(void **state)
     advert_destroy(a);
 }
 
+/* Blocks deeper than the last depth that is told apart: displaced leaf first, they come back the other way round. */
+static void test_deep_blocks_come_back_in_order(void **state)
+{
+    enum { DEPTH = 300 };
+    struct advert *a = advert_create(DEPTH);
+    for (uint32_t i = 0; i < DEPTH; i++)
+        add_chain(a, i ? name_of(i - 1) : 1, i, 1);
+    assert_int_equal(advert_pump(a, 1000), DEPTH);
+    for (uint32_t k = 0; k < 3; k++)
+        add_chain(a, 1, 1000 + k, 1); /* three heads displace three of the chain */
+    advert_pump(a, 1000);
+    for (uint32_t i = 0; i < DEPTH; i++)
+        assert_int_equal(block_set_has(advert_set(a), name_of(i)), i < DEPTH - 3);
+    for (uint32_t k = 0; k < 3; k++) {
+        uint64_t head = name_of(1000 + k);
+        advert_remove(a, &head, 1);
+        advert_pump(a, 1);
+        for (uint32_t i = 0; i < DEPTH; i++)
+            assert_int_equal(block_set_has(advert_set(a), name_of(i)), i < DEPTH - 2 + k);
+    }
+    advert_destroy(a);
+}
+
+/* Chains grow far past the last depth that is told apart, branch, and lose leaves, at a cap and a narrow budget: whoever is
+ * advertised has all of its ancestors advertised. */
+static void test_advertised_set_is_closed_under_prefixes(void **state)
+{
+    enum { N = 3000, CAP = 700 };
+    static uint32_t parents[N], children[N]; /* of block i; parents[i] == i: a root */
+    static bool held[N];
+    struct rng rng;
+    rng_seed(&rng, 5);
+    struct advert *a = advert_create(CAP);
+    uint32_t displaced = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t near = i > 8 ? i - 1 - (uint32_t)rng_below(&rng, 8) : i;
+        parents[i] = rng_below(&rng, 500) == 0 || !held[near] ? i : near;
+        uint64_t name = name_of(i);
+        advert_add(a, parents[i] == i ? 1 : name_of(parents[i]), &name, 1);
+        held[i] = true;
+        children[parents[i]] += parents[i] != i;
+        uint32_t leaf = (uint32_t)rng_below(&rng, i + 1);
+        if (held[leaf] && !children[leaf] && leaf + 10 < i) {
+            uint64_t gone = name_of(leaf);
+            advert_remove(a, &gone, 1);
+            held[leaf] = false;
+            children[parents[leaf]] -= parents[leaf] != leaf;
+        }
+        if (i % 400 == 399) { /* many short heads, which displace deep blocks */
+            for (uint64_t k = 0; k < 40; k++) {
+                uint64_t head = name_of(100000 + i * 100 + k);
+                advert_add(a, 1, &head, 1);
+            }
+            displaced += block_set_len(advert_set(a)) == CAP;
+        }
+        advert_pump(a, (uint32_t)rng_below(&rng, 6));
+        for (uint32_t k = 0; i % 10 == 0 && k <= i; k++)
+            if (parents[k] != k && block_set_has(advert_set(a), name_of(k)))
+                assert_true(block_set_has(advert_set(a), name_of(parents[k])));
+    }
+    assert_true(displaced > 2);
+    advert_destroy(a);
+}
+
 static struct wire_delta delta_from(const struct advert *a, uint64_t first, uint8_t *buffer, size_t cap)
 {
     struct writer w;
@@ -254,9 +318,14 @@ static void test_memory_cap_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budget_takes_heads_first),  cmocka_unit_test(test_waiting_block_removed_costs_nothing),
-        cmocka_unit_test(test_cap_displaces_the_deepest), cmocka_unit_test(test_replica_follows_at_random),
-        cmocka_unit_test(test_gap_and_duplicates),        cmocka_unit_test(test_correction_heals_by_checksum),
+        cmocka_unit_test(test_budget_takes_heads_first),
+        cmocka_unit_test(test_waiting_block_removed_costs_nothing),
+        cmocka_unit_test(test_cap_displaces_the_deepest),
+        cmocka_unit_test(test_deep_blocks_come_back_in_order),
+        cmocka_unit_test(test_advertised_set_is_closed_under_prefixes),
+        cmocka_unit_test(test_replica_follows_at_random),
+        cmocka_unit_test(test_gap_and_duplicates),
+        cmocka_unit_test(test_correction_heals_by_checksum),
         cmocka_unit_test(test_memory_cap_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
