@@ -18,6 +18,9 @@ struct number_list {
     uint32_t n;
 };
 
+/* Before a timed call: as the last one left them, or full of something else. */
+enum perf_caches { PERF_CACHES_WARM = 1, PERF_CACHES_FLUSHED = 2, PERF_CACHES_BOTH = 3 };
+
 enum perf_backend { PERF_BACKEND_CPU, PERF_BACKEND_NULL };
 
 struct perf_config {
@@ -42,6 +45,11 @@ struct perf_config {
     const char *served_model; /* NULL: the first that /v1/models names */
     const char *api_key;
     uint32_t clients, requests, prompt_tokens, output_tokens, shared_prefix, vocab;
+    /* route, then gossip */
+    uint32_t tokens, peers, blocks, calls;
+    enum perf_caches caches;
+    uint64_t gossip_interval_ns;
+    uint32_t insertions, run;
 };
 
 struct benchmark {
@@ -56,6 +64,8 @@ struct benchmark {
 const struct benchmark *benchmarks(uint32_t *n);
 
 int bench_engine(const struct perf_config *config, struct report *report, struct error *err);
+int bench_gossip(const struct perf_config *config, struct report *report, struct error *err);
+int bench_route(const struct perf_config *config, struct report *report, struct error *err);
 int bench_serve(const struct perf_config *config, struct report *report, struct error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* hearsay-perf: one table of benchmarks, one shape of results. */
 #include <stdio.h>
 
+#include "core/base/log.h"
 #include "perf/bench.h"
 #include "perf/perf_options.h"
 #include "perf/progress.h"
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
     if (config.plot_path && (rc = report_can_plot(&err)) != 0)
         return fail(&err, rc);
 
+    log_setup(LOG_LEVEL_WARN, LOG_FORMAT_TEXT);
     report_init(&report, config.bench->name);
     rc = config.bench->run(&config, &report, &err);
     progress_clear();

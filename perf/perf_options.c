@@ -1,5 +1,6 @@
 #include "perf/perf_options.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,76 +40,15 @@ static int number_list(const char *text, uint64_t max, struct number_list *out, 
 #define SETTER(name) static int set_##name(void *config, const char *text, struct error *err)
 #define CONFIG       ((struct perf_config *)config)
 
-#define NUMBER_SETTER(field, min, max)                                                                                             \
-    SETTER(field)                                                                                                                  \
-    {                                                                                                                              \
-        return number(text, min, max, &CONFIG->field, err);                                                                        \
-    }
-
-#define TEXT_SETTER(field)                                                                                                         \
-    SETTER(field)                                                                                                                  \
-    {                                                                                                                              \
-        CONFIG->field = text;                                                                                                      \
-        return 0;                                                                                                                  \
-    }
-
 #define LIST_SETTER(field, max)                                                                                                    \
     SETTER(field)                                                                                                                  \
     {                                                                                                                              \
         return number_list(text, max, &CONFIG->field, err);                                                                        \
     }
 
-TEXT_SETTER(json_path)
-TEXT_SETTER(plot_path)
-NUMBER_SETTER(runs, 1, 1000)
-TEXT_SETTER(model)
-NUMBER_SETTER(threads, 1, CPU_MAX_THREADS)
 LIST_SETTER(prefill, 1 << 20)
 LIST_SETTER(decode, 1 << 20)
 LIST_SETTER(batch, 256)
-NUMBER_SETTER(decode_tokens, 1, 1 << 16)
-TEXT_SETTER(against_model)
-TEXT_SETTER(served_model)
-TEXT_SETTER(api_key)
-NUMBER_SETTER(clients, 1, 4096)
-NUMBER_SETTER(requests, 1, 100000000)
-NUMBER_SETTER(prompt_tokens, 1, 1 << 20)
-NUMBER_SETTER(output_tokens, 1, 1 << 20)
-NUMBER_SETTER(shared_prefix, 0, 1 << 20)
-NUMBER_SETTER(vocab, 1024, 1 << 24)
-
-NUMBER_SETTER(tokens, 128, 1 << 20)
-NUMBER_SETTER(peers, 1, 1024)
-NUMBER_SETTER(blocks, 1, 1 << 20)
-NUMBER_SETTER(calls, 1, 10000000)
-
-SETTER(caches)
-{
-    static const char *const names[] = {"warm", "flushed", "both"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) != 0)
-            continue;
-        CONFIG->caches = (enum perf_caches)(i + 1);
-        return 0;
-    }
-    return error_set(err, HS_ERR_PARSE, "\"%s\" is not a state of caches; give warm, flushed or both", text);
-}
-
-SETTER(seed)
-{
-    return parse_u64(text, 0, UINT64_MAX, &CONFIG->seed, err);
-}
-
-SETTER(backend)
-{
-    if (strcmp(text, "cpu") == 0)
-        CONFIG->backend = PERF_BACKEND_CPU;
-    else if (strcmp(text, "null") == 0)
-        CONFIG->backend = PERF_BACKEND_NULL;
-    else
-        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a backend; give cpu or null", text);
-    return 0;
-}
 
 SETTER(path)
 {
@@ -157,47 +97,63 @@ SETTER(bench)
     return CONFIG->bench ? 0 : error_set(err, HS_ERR_PARSE, "\"%s\" is not a benchmark; hearsay-perf list names them", text);
 }
 
+static const struct option_choice backends[] = {{"cpu", PERF_BACKEND_CPU}, {"null", PERF_BACKEND_NULL}, {0}};
+static const struct option_choice caches[] = {
+    {"warm", PERF_CACHES_WARM}, {"flushed", PERF_CACHES_FLUSHED}, {"both", PERF_CACHES_BOTH}, {0}};
+
+#define AT(field)                offsetof(struct perf_config, field)
+#define TEXT(field)              .kind = OPTION_TEXT, .offset = AT(field)
+#define NUMBER(field, low, high) .kind = OPTION_U32, .offset = AT(field), .min = low, .max = high
+#define CHOICE(field, list)      .kind = OPTION_CHOICE, .offset = AT(field), .choices = list
+
 static const struct option_spec specs[] = {
-    {"json", "FILE", "Write the results as JSON; - for standard output", "Output", .set = set_json_path},
-    {"plot", "FILE.svg", "Draw the results with gnuplot", NULL, .set = set_plot_path},
-    {"runs", "N", "engine: timed runs of each case (5)", "Engine", .set = set_runs},
-    {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, .set = set_model},
-    {"backend", "cpu|null", "What computes (cpu)", NULL, .set = set_backend},
+    {"json", "FILE", "Write the results as JSON; - for standard output", "Output", TEXT(json_path)},
+    {"plot", "FILE.svg", "Draw the results with gnuplot", NULL, TEXT(plot_path)},
+    {"runs", "N", "engine: timed runs of each case (5)", "Engine", NUMBER(runs, 1, 1000)},
+    {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, TEXT(model)},
+    {"backend", "cpu|null", "What computes (cpu)", NULL, CHOICE(backend, backends)},
     {"kernels", "PATH", "auto, generic, avx2 or avx512 (auto)", NULL, .set = set_path},
-    {"threads", "N", "Compute threads (one for each CPU)", NULL, .set = set_threads},
+    {"threads", "N", "Compute threads (one for each CPU)", NULL, NUMBER(threads, 1, CPU_MAX_THREADS)},
     {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, .set = set_cpus},
     {"prefill", "LIST|none", "Prompt lengths in tokens (128,512,2048)", NULL, .set = set_prefill},
     {"decode", "LIST|none", "Contexts to decode behind (64,1024)", NULL, .set = set_decode},
     {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, .set = set_batch},
-    {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, .set = set_decode_tokens},
+    {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, NUMBER(decode_tokens, 1, 1 << 16)},
     {"against", "llama-bench=PATH", "Run that program on the same cases, in turn", NULL, .set = set_against},
-    {"against-model", "FILE", "Its GGUF file, the same weights in F16 (that of --model)", NULL, .set = set_against_model},
-    {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve", .set = set_url},
-    {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, .set = set_served_model},
-    {"api-key", "KEY", "Sent as bearer token", NULL, .set = set_api_key},
-    {"clients", "N", "Clients, each with one request under way (4)", NULL, .set = set_clients},
-    {"requests", "N", "Requests in all (64)", NULL, .set = set_requests},
-    {"prompt-tokens", "N", "Length of each prompt (256)", NULL, .set = set_prompt_tokens},
-    {"output-tokens", "N", "Length of each answer (64)", NULL, .set = set_output_tokens},
-    {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, .set = set_shared_prefix},
-    {"vocab", "N", "Prompts are random token ids below this (32000)", NULL, .set = set_vocab},
-    {"tokens", "N", "route: length of the prompt (4096)", "Route", .set = set_tokens},
-    {"peers", "N", "Peers that the node knows of (64)", NULL, .set = set_peers},
-    {"blocks", "N", "Blocks that each of them holds (65536)", NULL, .set = set_blocks},
-    {"calls", "N", "Timed calls of each case (400)", NULL, .set = set_calls},
-    {"caches", "warm|flushed|both", "Whether the caches are emptied before each call (both)", NULL, .set = set_caches},
-    {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", "All", .set = set_seed},
+    {"against-model", "FILE", "Its GGUF file, the same weights in F16 (that of --model)", NULL, TEXT(against_model)},
+    {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve",
+     .set = set_url},
+    {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, TEXT(served_model)},
+    {"api-key", "KEY", "Sent as bearer token", NULL, TEXT(api_key)},
+    {"clients", "N", "Clients, each with one request under way (4)", NULL, NUMBER(clients, 1, 4096)},
+    {"requests", "N", "Requests in all (64)", NULL, NUMBER(requests, 1, 100000000)},
+    {"prompt-tokens", "N", "Length of each prompt (256)", NULL, NUMBER(prompt_tokens, 1, 1 << 20)},
+    {"output-tokens", "N", "Length of each answer (64)", NULL, NUMBER(output_tokens, 1, 1 << 20)},
+    {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, NUMBER(shared_prefix, 0, 1 << 20)},
+    {"vocab", "N", "Prompts are random token ids below this (32000)", NULL, NUMBER(vocab, 1024, 1 << 24)},
+    {"tokens", "N", "route: length of the prompt (4096)", "Route", NUMBER(tokens, 128, 1 << 20)},
+    {"peers", "N", "Peers that the node knows of (64)", NULL, NUMBER(peers, 1, 1024)},
+    {"blocks", "N", "Blocks that each of them holds (65536)", NULL, NUMBER(blocks, 1, 1 << 20)},
+    {"calls", "N", "Timed calls of each case (400)", NULL, NUMBER(calls, 1, 10000000)},
+    {"caches", "warm|flushed|both", "Whether the caches are emptied before each call (both)", NULL, CHOICE(caches, caches)},
+    {"gossip-interval", "TIME", "gossip: of both nodes, as hearsay's (1ms)", "Gossip", .kind = OPTION_DURATION,
+     .offset = AT(gossip_interval_ns), .min = 10000, .max = UINT64_C(3600000000000)},
+    {"insertions", "N", "Timed insertions (1000)", NULL, NUMBER(insertions, 1, 10000000)},
+    {"run", "N", "Blocks in each insertion (4)", NULL, NUMBER(run, 1, 256)},
+    {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", "All", .kind = OPTION_U64, .offset = AT(seed),
+     .max = UINT64_MAX},
 };
 
 static const struct options options = {
     .program = "hearsay-perf",
-    .usage = "list|engine|route|serve",
+    .usage = "list|engine|gossip|route|serve",
     .description = "Measures hearsay, and its peers beside it.",
     .epilog = "Examples:\n"
               "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
               "  hearsay-perf engine --model m.gguf \\\n"
               "      --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
               "  hearsay-perf engine --backend null --json -\n"
+              "  hearsay-perf gossip --gossip-interval 1ms\n"
               "  hearsay-perf route --peers 64 --blocks 65536 --tokens 4096\n"
               "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 \\\n"
               "      --clients 8 --shared-prefix 512\n"
@@ -241,6 +197,9 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         .blocks = 65536,
         .calls = 400,
         .caches = PERF_CACHES_BOTH,
+        .gossip_interval_ns = 1000000,
+        .insertions = 1000,
+        .run = 4,
     };
     int rc = options_parse(&options, argc, argv, config, err);
     if (rc != 0)
