@@ -193,12 +193,13 @@ void scheduler_preempt(struct scheduler *scheduler, struct sequence *sequence, u
     admission_enqueue(&scheduler->admission, sequence); /* by arrival: its old place */
 }
 
-/* Room for its prompt and for one more page of everything that runs; alone it may always try. */
-static bool pages_suffice(const struct scheduler *scheduler, const struct sequence *sequence, uint32_t cached)
+/* Room for the rest of its prompt and for one more page of everything that runs; alone it may always try. It holds its cached pages
+ * already: until then they would count as room for it, too. */
+static bool pages_suffice(const struct scheduler *scheduler, const struct sequence *sequence)
 {
     if (!scheduler->n_running)
         return true;
-    uint32_t needed = sequence->n_tokens / scheduler->info.page_tokens + 1 - cached + scheduler->n_running;
+    uint32_t needed = sequence->n_tokens / scheduler->info.page_tokens + 1 - sequence->n_pages + scheduler->n_running;
     uint64_t promised = 0; /* pages that running prompts will still take */
     for (uint32_t i = 0; i < scheduler->n_running; i++) {
         const struct sequence *other = scheduler->running[i];
@@ -229,7 +230,7 @@ static void own_last_page(struct scheduler *scheduler, struct sequence *sequence
     sequence->inserted_pages = sequence->computed / scheduler->info.page_tokens;
 }
 
-static void take_cached_pages(struct scheduler *scheduler, struct sequence *sequence, uint64_t now_ns)
+static void share_cached_pages(struct scheduler *scheduler, struct sequence *sequence, uint64_t now_ns)
 {
     uint32_t page_tokens = scheduler->info.page_tokens, cacheable = sequence_cacheable_tokens(sequence);
     /* A prompt that ends with a page may use that page too, less its last row. */
@@ -239,14 +240,13 @@ static void take_cached_pages(struct scheduler *scheduler, struct sequence *sequ
                                     sequence->pages, usable / page_tokens);
     sequence->computed = sequence->n_pages * page_tokens;
     sequence->inserted_pages = sequence->n_pages;
-    if (sequence->computed > cacheable)
-        own_last_page(scheduler, sequence, now_ns);
 }
 
 static void let_in(struct scheduler *scheduler, struct sequence *sequence, uint64_t now_ns)
 {
     admission_remove(&scheduler->admission, sequence);
-    take_cached_pages(scheduler, sequence, now_ns);
+    if (sequence->computed > sequence_cacheable_tokens(sequence))
+        own_last_page(scheduler, sequence, now_ns);
     sequence->state = SEQUENCE_RUNNING;
     uint32_t at = scheduler->n_running++;
     for (; at > 0 && scheduler->running[at - 1]->arrival > sequence->arrival; at--)
@@ -283,8 +283,11 @@ void scheduler_admit(struct scheduler *scheduler, uint64_t now_ns)
         admission_follow(&scheduler->admission, sequence, soon);
         if (soon)
             continue;
-        if (!pages_suffice(scheduler, sequence, cached))
+        share_cached_pages(scheduler, sequence, now_ns);
+        if (!pages_suffice(scheduler, sequence)) {
+            sequence_release_pages(sequence, scheduler->config.pool);
             return; /* nobody overtakes for being small: large requests would never get in */
+        }
         let_in(scheduler, sequence, now_ns);
         admission_promise(&scheduler->admission, sequence->tenant, sequence_rows_wanted(sequence));
     }

@@ -84,9 +84,10 @@ static bool reserve(struct scheduler *scheduler, struct sequence *sequence, uint
     return sequence->grant > 0;
 }
 
-/* Oldest first, so that the oldest gets what it needs, at the youngest's expense. */
-static void reserve_pages(struct scheduler *scheduler, uint64_t now_ns)
+/* Oldest first, so that the oldest gets what it needs, at the youngest's expense. True: somebody had to go, and with him his rows. */
+static bool reserve_pages(struct scheduler *scheduler, uint64_t now_ns)
 {
+    uint32_t n_running = scheduler->n_running;
     for (uint32_t i = 0; i < scheduler->n_running; i++) {
         struct sequence *sequence = scheduler->running[i];
         uint32_t wanted = sequence->grant;
@@ -96,14 +97,15 @@ static void reserve_pages(struct scheduler *scheduler, uint64_t now_ns)
                 /* Nothing else holds pages, and admission refuses what is larger than the pool: somebody leaks. */
                 log_error("serve", "no KV page is left for the only running request");
                 scheduler_fail(scheduler, sequence, HS_ERR_NO_PAGES, "out of KV pages", now_ns);
-                return;
+                return true;
             }
             scheduler_preempt(scheduler, youngest, now_ns);
             if (youngest == sequence)
-                return; /* it was the last of the list */
+                return true; /* it was the last of the list */
             sequence->grant = wanted;
         }
     }
+    return scheduler->n_running < n_running;
 }
 
 static void form_step(struct scheduler *scheduler)
@@ -136,8 +138,9 @@ bool scheduler_run(struct scheduler *scheduler, uint64_t now_ns)
     scheduler_admit(scheduler, now_ns); /* also beside a step: whoever follows in this one's head is known at once */
     if (scheduler->in_flight || !scheduler->n_running)
         return false;
-    grant_rows(scheduler);
-    reserve_pages(scheduler, now_ns);
+    do /* rows of one that had to go are the others': otherwise they may starve at his expense for ever */
+        grant_rows(scheduler);
+    while (reserve_pages(scheduler, now_ns) && scheduler->n_running);
     form_step(scheduler);
     if (!scheduler->n_spans)
         return false;

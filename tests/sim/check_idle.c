@@ -19,6 +19,26 @@ bool check_is_idle(const struct world_node *wn)
            forward_outbox_empty(&wn->node->outbox);
 }
 
+void check_describe(const struct world_node *wn)
+{
+    struct node_counts c;
+    const struct scheduler *scheduler = wn->node->scheduler;
+    node_counts(wn->node, &c);
+    world_note(wn->world, "%s: %u waiting (%u follow), %u running, %u forwarded, %u for peers, pages %u free, %u in the tree, %u evictable",
+               wn->name, scheduler->admission.n_waiting, scheduler->admission.n_following, c.running, c.forwarded, c.computing_for_peers,
+               c.pages_free, c.pages_in_tree, radix_evictable_pages(wn->node->tree));
+    for (uint32_t i = 0; i < scheduler->n_running; i++) {
+        const struct sequence *s = scheduler->running[i];
+        world_note(wn->world, "  runs: arrival %llu, %u tokens of %u, computed %u, grant %u, %u pages, %u in the tree, unscored %u",
+                   (unsigned long long)s->arrival, s->n_tokens, s->limit, s->computed, s->grant, s->n_pages, s->inserted_pages,
+                   sequence_unscored(s));
+    }
+    for (uint32_t t = 0; t < scheduler->admission.n_tenants; t++)
+        for (const struct sequence *s = scheduler->admission.tenants[t].head; s; s = s->next)
+            world_note(wn->world, "  waits: arrival %llu, %u tokens of %u, %u rows expected, priority %d%s", (unsigned long long)s->arrival,
+                       s->n_tokens, s->limit, s->expected_rows, s->priority, s->follows ? ", follows" : "");
+}
+
 static void check_gauge(struct world_node *wn, const char *name)
 {
     int64_t value = gauge_get(metrics_gauge(wn->metrics, name, "model_name=\"null\"", "", 1));

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #include "core/base/parse.h"
 #include "tests/sim/world_options.h"
 
-enum { MAX_OPTIONS = 80, MAX_LINE = 2000, MAX_WORDS = 200, WORLD_SECONDS = 300, TAIL_BYTES = 3000 };
+enum { MAX_OPTIONS = 80, MAX_LINE = 2000, MAX_WORDS = 200, WORLD_SECONDS = 120, TRIAL_SECONDS = 10, MINIMISE_SECONDS = 90, TAIL_BYTES = 3000 };
 
 struct settings {
     struct world_config world; /* first, so that the world's options find it */
@@ -83,6 +84,13 @@ static void print_result(const struct world_config *config, const struct world_r
            (unsigned long long)r->steps, (unsigned long long)r->trace);
 }
 
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 /* The end of what a world that failed had to say: the assertion, the sanitizer's report, the nodes' last errors. */
 static void show_tail(FILE *said)
 {
@@ -92,8 +100,8 @@ static void show_tail(FILE *said)
     fwrite(tail, 1, n, stderr);
 }
 
-/* In a process of its own; true if it kept all promises. */
-static bool survives(const struct world_config *config, bool quiet)
+/* In a process of its own, which leaves its result in shared memory (NULL: nowhere); true if it kept all promises. */
+static bool survives(const struct world_config *config, bool quiet, struct world_result *shared)
 {
     fflush(stdout);
     fflush(stderr);
@@ -107,9 +115,11 @@ static bool survives(const struct world_config *config, bool quiet)
     }
     if (child == 0) {
         struct world_result result;
-        alarm(WORLD_SECONDS);
+        alarm(quiet ? TRIAL_SECONDS : WORLD_SECONDS);
         dup2(fileno(said), STDERR_FILENO);
         int status = world_run(config, &result);
+        if (shared)
+            *shared = result;
         _exit(status < 0 || result.failures ? 1 : 0);
     }
     int status = 0;
@@ -124,18 +134,19 @@ static bool survives(const struct world_config *config, bool quiet)
     return good;
 }
 
-/* Greedy: every simplification after which the world still fails is kept, until none is left. */
+/* Greedy: every simplification after which the world still fails is kept, until none is left or it has taken long enough. */
 static void minimise(struct world_config *config)
 {
+    double until = seconds_now() + MINIMISE_SECONDS;
     bool again = true;
     while (again) {
         again = false;
-        for (uint32_t step = 0;; step++) {
+        for (uint32_t step = 0; seconds_now() < until; step++) {
             struct world_config trial = *config;
             int changed = world_simplify(&trial, step);
             if (changed < 0)
                 break;
-            if (changed && !survives(&trial, true)) {
+            if (changed && !survives(&trial, true, NULL)) {
                 *config = trial;
                 again = true;
             }
@@ -157,32 +168,58 @@ static void report(const struct settings *settings, const struct world_config *c
     fflush(stdout);
 }
 
-static double seconds_now(void)
+/* What the worlds of a swarm did, together: that troubles had an effect. */
+static void add_result(struct world_result *total, const struct world_result *r)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+    total->answered += r->answered;
+    total->canceled += r->canceled;
+    total->timed_out += r->timed_out;
+    total->crashed += r->crashed;
+    total->refused += r->refused;
+    total->too_slow += r->too_slow;
+    total->too_long += r->too_long;
+    total->broke += r->broke;
+    total->forwarded += r->forwarded;
+    total->takeovers += r->takeovers;
+    total->preemptions += r->preemptions;
+    total->virtual_ns += r->virtual_ns;
+}
+
+static void print_progress(const struct settings *settings, uint64_t n, uint64_t broken, double seconds, const struct world_result *r)
+{
+    printf("%llu seeds from %llu, %llu broken, %.1f seeds/s; answered %u, canceled %u, timed out %u, too slow %u, too long %u, entry gone %u, "
+           "refused %u, broke %u, forwarded %u, takeovers %llu, preemptions %llu, %.0f s of virtual time\n",
+           (unsigned long long)n, (unsigned long long)settings->from, (unsigned long long)broken, (double)n / seconds, r->answered,
+           r->canceled, r->timed_out, r->too_slow, r->too_long, r->crashed, r->refused, r->broke, r->forwarded,
+           (unsigned long long)r->takeovers, (unsigned long long)r->preemptions, (double)r->virtual_ns / 1e9);
+    fflush(stdout);
 }
 
 static uint64_t run_swarm(const struct settings *settings)
 {
     enum { PROGRESS_EVERY = 500 };
+    struct world_result total = {0};
+    struct world_result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t broken = 0, n = 0;
     double start = seconds_now();
+    if (shared == MAP_FAILED) {
+        fprintf(stderr, "sim_world: mmap: %s\n", strerror(errno));
+        return 1;
+    }
     for (uint64_t seed = settings->from; !settings->count || n < settings->count; seed++) {
         struct world_config config;
         world_draw(&config, seed);
-        if (!survives(&config, false)) {
+        *shared = (struct world_result){0};
+        if (!survives(&config, false, shared)) {
             broken++;
             report(settings, &config);
         }
+        add_result(&total, shared);
         n++;
-        if (n % PROGRESS_EVERY == 0 || n == settings->count) {
-            printf("%llu seeds from %llu, %llu broken, %.1f seeds/s\n", (unsigned long long)n, (unsigned long long)settings->from,
-                   (unsigned long long)broken, (double)n / (seconds_now() - start));
-            fflush(stdout);
-        }
+        if (n % PROGRESS_EVERY == 0 || n == settings->count)
+            print_progress(settings, n, broken, seconds_now() - start, &total);
     }
+    munmap(shared, sizeof *shared);
     return broken;
 }
 
@@ -236,7 +273,7 @@ static int run_line(char *line)
         fprintf(stderr, "sim_world: %s\n", err.text);
         return -1;
     }
-    bool good = survives(&settings.world, false);
+    bool good = survives(&settings.world, false, NULL);
     if (!good)
         report(&settings, &settings.world);
     return !good;

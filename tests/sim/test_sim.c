@@ -1,4 +1,4 @@
-/* Simulated worlds from a fixed list of seeds: quiet, lossy, crashing, cramped; and equal seeds give equal traces. */
+/* Simulated worlds, one kind of trouble at a time, with a fixed list of seeds; and equal seeds give equal traces. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,50 +7,58 @@
 #include <cmocka.h>
 
 #include "core/base/log.h"
-#include "tests/sim/world.h"
+#include "tests/sim/world_options.h"
 
 static struct world_result run(const struct world_config *config)
 {
     struct world_result result;
     assert_int_equal(world_run(config, &result), 0);
-    if (result.failures)
-        fprintf(stderr, "repeat with: sim_world --seed %llu and this test's settings\n", (unsigned long long)config->seed);
+    if (result.failures) {
+        printf("repeat with: sim_world ");
+        world_print_options(config, stdout);
+        printf("\n");
+    }
     assert_int_equal(result.failures, 0);
     return result;
 }
 
-static void quiet_world(void **state)
+static struct world_config plain(uint64_t seed)
 {
     struct world_config config;
     world_defaults(&config);
+    config.seed = seed;
+    return config;
+}
+
+static void quiet_world(void **state)
+{
+    struct world_config config = plain(1);
     config.loss = config.duplicate = config.reorder = 0;
     struct world_result r = run(&config);
     assert_true(r.forwarded > 0);
     assert_true(r.cached_tokens > r.prompt_tokens / 4);
     assert_int_equal(r.takeovers, 0);
+    assert_int_equal(r.refused + r.too_long + r.crashed + r.broke, 0);
 }
 
-static void lossy_worlds(void **state)
+static void bad_wires(void **state)
 {
-    for (uint64_t seed = 100; seed < 108; seed++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = seed;
-        config.loss = 0.05;
+    for (uint64_t seed = 100; seed < 104; seed++) {
+        struct world_config config = plain(seed);
+        config.loss = config.duplicate = 0.05;
         config.reorder = 0.1;
-        config.duplicate = 0.05;
+        config.corrupt = 0.02;
         run(&config);
     }
 }
 
-static void crashing_worlds(void **state)
+static void crashes(void **state)
 {
     uint64_t takeovers = 0;
-    for (uint64_t seed = 200; seed < 224; seed++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = seed;
-        config.crashes = 3;
+    for (uint64_t seed = 200; seed < 210; seed++) {
+        struct world_config config = plain(seed);
+        config.crash = 3;
+        config.leave = seed % 3;
         config.loss = seed % 2 ? 0.03 : 0;
         takeovers += run(&config).takeovers;
     }
@@ -59,91 +67,143 @@ static void crashing_worlds(void **state)
 
 static void far_apart(void **state)
 {
-    for (uint64_t seed = 300; seed < 303; seed++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = seed;
+    for (uint64_t seed = 300; seed < 302; seed++) {
+        struct world_config config = plain(seed);
         config.delay_ns = 100000000;
         config.jitter_ns = 20000000;
-        config.crashes = 1;
+        config.crash = 1;
         run(&config);
     }
 }
 
-static void cramped_worlds(void **state)
+static void out_of_pages(void **state)
 {
     uint64_t preemptions = 0;
-    for (uint64_t seed = 400; seed < 408; seed++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = seed;
-        config.n_pages = 64;
-        config.rate_per_s = 200;
-        config.crashes = 1;
-        preemptions += run(&config).preemptions;
+    uint32_t too_long = 0;
+    for (uint64_t seed = 400; seed < 404; seed++) {
+        struct world_config config = plain(seed);
+        config.pages = seed % 2 ? 64 : 24;
+        config.rate = 200;
+        config.crash = 1;
+        config.small_pools = seed % 3;
+        struct world_result r = run(&config);
+        preemptions += r.preemptions;
+        too_long += r.too_long;
     }
     assert_true(preemptions > 0);
+    assert_true(too_long > 0);
 }
 
-static void draining_worlds(void **state)
+static void full_queues(void **state)
 {
-    for (uint64_t seed = 500; seed < 506; seed++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = seed;
-        config.drains = 3;
+    uint32_t refused = 0;
+    for (uint64_t seed = 450; seed < 453; seed++) {
+        struct world_config config = plain(seed);
+        config.queue = 3;
+        config.sequences = 2;
+        config.rate = 400;
+        refused += run(&config).refused;
+    }
+    assert_true(refused > 0);
+}
+
+static void drains_and_flushes(void **state)
+{
+    for (uint64_t seed = 500; seed < 503; seed++) {
+        struct world_config config = plain(seed);
+        config.drain = config.flush = 3;
         run(&config);
     }
 }
 
-static void parting_worlds(void **state)
+static void partitions(void **state)
 {
     uint64_t takeovers = 0;
-    for (uint64_t seed = 800; seed < 814; seed++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = seed;
-        config.cuts = 3;
-        config.crashes = seed % 2;
+    for (uint64_t seed = 800; seed < 806; seed++) {
+        struct world_config config = plain(seed);
+        config.cut = 2;
+        config.one_way = seed % 3;
+        config.split = 1;
+        config.crash = seed % 2;
         takeovers += run(&config).takeovers;
     }
     assert_true(takeovers > 0);
 }
 
+static void stops_and_clocks(void **state)
+{
+    uint64_t takeovers = 0;
+    for (uint64_t seed = 900; seed < 904; seed++) {
+        struct world_config config = plain(seed);
+        config.stop = config.jump = 3;
+        config.drift = 0.1;
+        config.trouble_ns = 12000000000;
+        takeovers += run(&config).takeovers;
+    }
+    assert_true(takeovers > 0);
+}
+
+static void odd_nodes(void **state)
+{
+    uint32_t broke = 0;
+    for (uint64_t seed = 950; seed < 954; seed++) {
+        struct world_config config = plain(seed);
+        config.nodes = 6;
+        config.slow = config.liars = 2;
+        config.models = 1 + seed % 2;
+        config.page_sizes = 1 + seed / 2 % 2;
+        config.classes = 1 + seed % 2;
+        config.fail = 0.3;
+        broke += run(&config).broke;
+    }
+    assert_true(broke > 0);
+}
+
+static void large_groups(void **state)
+{
+    struct world_config config = plain(960);
+    config.nodes = 24;
+    config.requests = 60;
+    config.crash = 2;
+    assert_true(run(&config).forwarded > 0);
+    config.nodes = 64;
+    config.requests = 20;
+    run(&config);
+}
+
 static void other_routes(void **state)
 {
-    const char *const routes[] = {"longest", "none"};
-    for (int i = 0; i < 2; i++) {
-        struct world_config config;
-        world_defaults(&config);
-        config.seed = 600;
-        config.crashes = 2;
+    const char *const routes[] = {"longest", "mixed", "none"};
+    for (int i = 0; i < 3; i++) {
+        struct world_config config = plain(600);
+        config.crash = 2;
         config.route = routes[i];
         struct world_result r = run(&config);
-        assert_true(i == 0 ? r.forwarded > 0 : r.forwarded == 0);
+        assert_true(i < 2 ? r.forwarded > 0 : r.forwarded == 0);
     }
 }
 
 static void same_seed_same_trace(void **state)
 {
-    struct world_config config;
-    world_defaults(&config);
-    config.seed = 700;
-    config.crashes = 2;
-    config.n_requests = 100;
-    uint64_t first = run(&config).trace;
-    assert_true(run(&config).trace == first);
-    config.seed = 701;
-    assert_true(run(&config).trace != first);
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct world_config config;
+        world_draw(&config, seed);
+        uint64_t first = run(&config).trace;
+        assert_true(run(&config).trace == first);
+        config.seed += 1000;
+        assert_true(run(&config).trace != first);
+    }
 }
 
 int main(void)
 {
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quiet_world),    cmocka_unit_test(lossy_worlds),   cmocka_unit_test(crashing_worlds),
-        cmocka_unit_test(far_apart),      cmocka_unit_test(cramped_worlds), cmocka_unit_test(draining_worlds),
-        cmocka_unit_test(parting_worlds), cmocka_unit_test(other_routes),   cmocka_unit_test(same_seed_same_trace),
+        cmocka_unit_test(quiet_world),      cmocka_unit_test(bad_wires),    cmocka_unit_test(crashes),
+        cmocka_unit_test(far_apart),        cmocka_unit_test(out_of_pages), cmocka_unit_test(full_queues),
+        cmocka_unit_test(drains_and_flushes), cmocka_unit_test(partitions), cmocka_unit_test(stops_and_clocks),
+        cmocka_unit_test(odd_nodes),        cmocka_unit_test(large_groups), cmocka_unit_test(other_routes),
+        cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,6 +221,9 @@ static bool is_stuck(struct world *world, uint64_t next, uint32_t turns)
     for (uint32_t i = 0; i < world->n_clients; i++)
         if (world->clients[i].state == CLIENT_WAITING)
             world_note(world, "request %u waits at node%u", i, world->clients[i].entry);
+    for (uint32_t i = 0; i < world->n_nodes; i++)
+        if (world->nodes[i].up)
+            check_describe(&world->nodes[i]);
     return true;
 }
 

@@ -170,6 +170,7 @@ void check_pages(struct world_node *wn);
 void check_tree(struct world_node *wn);
 void check_names(struct world_node *wn); /* of the blocks in the tree, and that all are advertised */
 void check_idle(struct world_node *wn);
+void check_describe(const struct world_node *wn); /* what it is at, as notes */
 bool check_is_idle(const struct world_node *wn);
 bool check_is_full(const struct world_node *wn); /* rightly refuses new requests */
 bool check_believes(struct world_node *wn, struct world_node *other, char *why, size_t size);
