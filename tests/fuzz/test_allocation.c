@@ -13,17 +13,20 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 
-#include "core/base/log.h"
+#include "core/cpu/cpu_backend.h"
 #include "core/null/null_backend.h"
 #include "core/serve/http/answer_text.h"
+#include "core/serve/http/http.h"
 #include "core/serve/http/prompt.h"
+#include "core/serve/inbox.h"
 #include "core/serve/node.h"
+#include "core/serve/node_loop.h"
 #include "net/net.h"
 #include "net/sim_carrier.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/cache/fail_malloc.h"
+#include "tools/hearsay/node_options.h"
 
 static struct error err; /* of the scenario that runs */
 
@@ -367,11 +370,74 @@ static void test_serve(void **state)
     assert_true(fail_each(serve) > 100);
 }
 
+/* ---- the process around a node ---- */
+
+static int parse_options(void)
+{
+    char *words[] = {"hearsay", "--model", "m", "--join=node[1-3]:7070", "--cpus", "0", "--kv-memory", "1G", NULL};
+    static struct node_options options;
+    return clean(node_options_parse(8, words, &options, &err));
+}
+
+static int open_sockets(void)
+{
+    static const struct transport_sockets_config config = {.bind = "127.0.0.1:0"};
+    struct env env = node_env_kernel();
+    struct transport *transport;
+    int rc = transport_sockets_create(&config, &env, &transport, &err);
+    if (rc == 0)
+        transport->ops->destroy(transport);
+    return clean(rc);
+}
+
+static int open_cpu_backend(void)
+{
+    struct cpu_backend_config config = {.model = fuzz_tiny_model()->desc, .n_pages = 4, .threads = 2, .max_rows = 16, .max_spans = 4};
+    struct backend *backend;
+    int rc = cpu_backend_create(&config, &backend, &err);
+    if (rc == 0)
+        backend->ops->destroy(backend);
+    return clean(rc);
+}
+
+static int64_t no_time(void *arg)
+{
+    return 0;
+}
+
+static int open_http(void)
+{
+    struct env env = node_env_kernel();
+    struct metrics *metrics = metrics_create();
+    struct node_inbox *inbox = metrics ? node_inbox_create(16) : NULL;
+    struct http_config config = {.address = "127.0.0.1:0", .node_name = "a", .model = fuzz_tiny_model(), .threads = 1, .max_connections = 16,
+                                 .inbox = inbox, .metrics = metrics, .env = &env, .unix_time_s = no_time};
+    struct http_server *server;
+    int rc = HS_ERR_NO_MEMORY;
+    if (inbox) {
+        rc = clean(http_server_create(&config, &server, &err));
+        if (rc == 0)
+            http_server_destroy(server);
+        node_inbox_destroy(inbox);
+    }
+    if (metrics)
+        metrics_destroy(metrics);
+    return rc;
+}
+
+static void test_process(void **state)
+{
+    assert_true(fail_each(parse_options) > 1);
+    assert_true(fail_each(open_sockets) > 5);
+    assert_true(fail_each(open_cpu_backend) > 10);
+    assert_true(fail_each(open_http) > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),   cmocka_unit_test(test_encode), cmocka_unit_test(test_render),
-        cmocka_unit_test(test_ask),    cmocka_unit_test(test_serve),
+        cmocka_unit_test(test_open), cmocka_unit_test(test_encode), cmocka_unit_test(test_render),
+        cmocka_unit_test(test_ask),  cmocka_unit_test(test_serve),  cmocka_unit_test(test_process),
     };
     fuzz_init();
     fuzz_tiny_model();
