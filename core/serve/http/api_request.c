@@ -152,6 +152,20 @@ static void read_detokenize(struct api_request *request, struct json_fields *fie
     request->prompts[0].ids = api_request_read_ids(fields, "tokens", tokens, limits);
 }
 
+/* Only strings are borrowed from the body, and only these lists hold any: the rest, megabytes at worst, need not wait with the answer. */
+static void drop_unused(json_t *root)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(root, next, key, value) {
+        bool borrowed = strcmp(key, "messages") == 0 || strcmp(key, "stop") == 0 ||
+                        (strcmp(key, "prompt") == 0 && !json_is_number(json_array_get(value, 0)));
+        if ((json_is_array(value) || json_is_object(value)) && !borrowed)
+            json_object_del(root, key);
+    }
+}
+
 int api_request_parse(struct api_request *out, enum api_endpoint endpoint, const char *body, size_t len,
                       const struct api_limits *limits, struct api_error *error)
 {
@@ -188,6 +202,7 @@ int api_request_parse(struct api_request *out, enum api_endpoint endpoint, const
         api_request_fini(&request);
         return -1;
     }
+    drop_unused(request.root);
     *out = request;
     return 0;
 }

@@ -151,6 +151,26 @@ static void test_defaults_and_nulls(void **unused)
     api_request_fini(&request);
 }
 
+/* What the answer does not need of a body is freed before it is computed; texts stay. */
+static void test_only_what_is_used_is_kept(void **unused)
+{
+    struct api_request request;
+    struct api_error error = {0};
+    const char *body = "{\"prompt\":[\"some\",\"text\"],\"stop\":[\"end\"],\"cache_salt\":\"salt\",\"x\":[1,2],\"y\":{\"z\":[3]},"
+                       "\"logit_bias\":{\"7\":1}}";
+    assert_int_equal(parse(&request, API_COMPLETIONS, body, &error), 0);
+    assert_int_equal(json_object_size(request.root), 3);
+    assert_string_equal(request.prompts[1].text, "text");
+    assert_memory_equal(request.stops.strings[0].text, "end", 3);
+    assert_string_equal(request.cache_salt, "salt");
+    assert_int_equal(request.sampling.n_bias, 1);
+    api_request_fini(&request);
+    assert_int_equal(parse(&request, API_COMPLETIONS, "{\"prompt\":[5,6]}", &error), 0);
+    assert_int_equal(json_object_size(request.root), 0);
+    assert_int_equal(request.prompts[0].ids[1], 6);
+    api_request_fini(&request);
+}
+
 static void test_every_field_arrives(void **unused)
 {
     struct api_request request;
@@ -270,7 +290,7 @@ static void test_mutations(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_defaults_and_nulls), cmocka_unit_test(test_every_field_arrives),
+        cmocka_unit_test(test_only_what_is_used_is_kept), cmocka_unit_test(test_refusals), cmocka_unit_test(test_defaults_and_nulls), cmocka_unit_test(test_every_field_arrives),
         cmocka_unit_test(test_messages), cmocka_unit_test(test_prompts), cmocka_unit_test(test_the_last_of_equal_keys_counts),
         cmocka_unit_test(test_nesting_is_bounded), cmocka_unit_test(test_mutations),
     };
