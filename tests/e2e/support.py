@@ -82,14 +82,14 @@ def stream(node, path, body, timeout=120):
 
 
 class KeepAlive:
-    """A connection that stays open: post(path, body) gives (status, bytes)."""
+    """A connection that stays open: post(path, body, headers) gives (status, bytes)."""
 
     def __init__(self, node, timeout=120):
         import http.client
         self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout)
 
-    def post(self, path, body):
-        self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    def post(self, path, body, headers=None):
+        self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
         response = self.connection.getresponse()
         return response.status, response.read()
 

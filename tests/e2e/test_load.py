@@ -190,6 +190,33 @@ class Prefixes(unittest.TestCase):
                 self.assertLessEqual(max(s[i] for s in half), 1.02 * min(s[i] for s in half), "resident memory grows")
 
 
+    def test_distinct_salts_and_tenants(self):
+        """Each request in a namespace and of a tenant of its own: those that are gone leave nothing behind."""
+        total = 100000 if FULL else 8000
+        with support.Group(support.BINARY, support.MODEL, 2, options=(*NULL, "--kv-pages", "512", "--isolate-tenants")) as g:
+            def client(number):
+                connections, memory = [support.KeepAlive(n) for n in g.nodes], []
+                for i in range(total // 4):
+                    name = f"{number}.{i}"
+                    body = {"prompt": [100 + i % 50] * 40, "max_tokens": 1, "cache_salt": name}
+                    status, data = connections[i % 2].post("/v1/completions", body, {"x-tenant-id": name})
+                    if status != 200:
+                        raise AssertionError(f"{status} {data[:200]!r}")
+                    if i % (total // 80) == 0:
+                        memory.append([resident_kib(n) for n in g.nodes])
+                for c in connections:
+                    c.close()
+                return memory
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                memory = list(pool.map(client, range(4)))[0]
+            half = memory[len(memory) // 2:]
+            for i, node in enumerate(g.nodes):
+                tree = json.loads(node.request("GET", "/admin/tree")[2])
+                print(f"{node.name}: {tree['namespaces']} namespaces, {tree['bytes']} bytes, RSS KiB {[m[i] for m in memory[::4]]}", flush=True)
+                self.assertLessEqual(tree["namespaces"], 512)
+                self.assertLessEqual(max(m[i] for m in half), 1.02 * min(m[i] for m in half), "resident memory grows")
+
+
 class Idle(unittest.TestCase):
     def test_idle_group(self):
         seconds = 60 if FULL else 8
