@@ -1,18 +1,22 @@
 #include "core/serve/inbox.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/base/log.h"
 #include "core/base/ring.h"
 
 enum item_kind { ITEM_REQUEST = 0, ITEM_QUERY = 1 }; /* in the lowest bit of the ring's pointers */
 
+/* A question to the node, or an address to join (answer is NULL). */
 struct inbox_query {
     enum node_query query;
     void (*answer)(void *user, int status, const char *json);
     void *user;
+    char address[TRANSPORT_ADDRESS_TEXT];
 };
 
 struct node_inbox {
@@ -57,7 +61,8 @@ void node_inbox_destroy(struct node_inbox *inbox)
     while ((item = ring_pop(inbox->ring))) {
         struct inbox_query *query = as_query(item);
         if (query) {
-            query->answer(query->user, HS_ERR_CLOSED, "{}");
+            if (query->answer)
+                query->answer(query->user, HS_ERR_CLOSED, "{}");
             free(query);
         } else {
             struct request *request = item;
@@ -105,17 +110,37 @@ void node_inbox_cancel(struct node_inbox *inbox, struct request *request)
     wake(inbox);
 }
 
-int node_inbox_query(struct node_inbox *inbox, enum node_query query, void (*answer)(void *user, int status, const char *json),
-                     void *user)
+static int put_query(struct node_inbox *inbox, const struct inbox_query *query)
 {
     struct inbox_query *item = malloc(sizeof *item);
     if (!item)
         return HS_ERR_NO_MEMORY;
-    *item = (struct inbox_query){.query = query, .answer = answer, .user = user};
+    *item = *query;
     int status = put(inbox, tagged(item));
     if (status < 0)
         free(item);
     return status;
+}
+
+int node_inbox_query(struct node_inbox *inbox, enum node_query query, void (*answer)(void *user, int status, const char *json),
+                     void *user)
+{
+    return put_query(inbox, &(struct inbox_query){.query = query, .answer = answer, .user = user});
+}
+
+int node_inbox_join(struct node_inbox *inbox, const char *address)
+{
+    struct inbox_query query = {.answer = NULL};
+    if ((size_t)snprintf(query.address, sizeof query.address, "%s", address) >= sizeof query.address)
+        return HS_ERR_LIMIT;
+    return put_query(inbox, &query);
+}
+
+static void join(struct node *node, const char *address)
+{
+    struct error err;
+    if (node_join(node, address, &err))
+        log_warn("start", "%s", err.text);
 }
 
 static void answer_query(struct node *node, const struct inbox_query *query)
@@ -159,7 +184,10 @@ uint32_t node_inbox_drain(struct node_inbox *inbox, struct node *node)
     while ((item = ring_pop(inbox->ring))) {
         struct inbox_query *query = as_query(item);
         if (query) {
-            answer_query(node, query);
+            if (query->answer)
+                answer_query(node, query);
+            else
+                join(node, query->address);
             free(query);
         } else {
             node_submit(node, item);

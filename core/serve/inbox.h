@@ -19,6 +19,8 @@ void node_inbox_destroy(struct node_inbox *inbox);
 int node_inbox_wake_fd(const struct node_inbox *inbox);
 /* Moves everything waiting into the node; returns how many entries. */
 uint32_t node_inbox_drain(struct node_inbox *inbox, struct node *node);
+/* The node will join the group through this address (numeric; node_join). From any thread. 0, HS_ERR_LIMIT, or as node_inbox_query. */
+int node_inbox_join(struct node_inbox *inbox, const char *address);
 /* From now on submissions are refused with HS_ERR_CLOSED. */
 void node_inbox_close(struct node_inbox *inbox);
 

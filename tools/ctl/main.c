@@ -12,16 +12,23 @@
 
 enum { EXIT_GOOD, EXIT_FAILED, EXIT_USAGE };
 
+enum view { VIEW_ALL, VIEW_PEERS };
+
 struct command {
     const char *name;
     const char *path;
     bool post;
-    const char *member; /* show this list of the answer as a table; NULL: all of it */
+    enum view view;
 };
 
 static const struct command commands[] = {
-    {"status", "/cluster", false, NULL},         {"peers", "/cluster", false, "peers"}, {"tree", "/admin/tree", false, NULL},
-    {"drain", "/admin/drain", true, NULL},       {"flush", "/admin/flush", true, NULL}, {"undrain", "/admin/undrain", true, NULL},
+    {"status", "/cluster", false, VIEW_ALL},   {"peers", "/cluster", false, VIEW_PEERS}, {"tree", "/admin/tree", false, VIEW_ALL},
+    {"drain", "/admin/drain", true, VIEW_ALL}, {"flush", "/admin/flush", true, VIEW_ALL}, {"undrain", "/admin/undrain", true, VIEW_ALL},
+};
+
+static const struct show_column peer_columns[] = {
+    {"name", "name"},           {"state", "state"},        {"routable", "routable"}, {"http", "http_address"}, {"waiting", "load.waiting"},
+    {"running", "load.running"}, {"in flight", "in_flight"}, {"blocks", "replica.blocks"}, {"rtt us", "rtt_us"}, {"arithmetic", "arithmetic"},
 };
 
 struct ctl_options {
@@ -57,7 +64,7 @@ static int set_positional(void *config, const char *text, struct error *err)
 }
 
 static const struct option_spec ctl_specs[] = {
-    {"json", NULL, "Print the node's answer as it is", "Output", .set = set_json},
+    {"json", NULL, "Print JSON", "Output", .set = set_json},
 };
 
 static const struct options ctl_options = {
@@ -66,7 +73,7 @@ static const struct options ctl_options = {
     .description = "Asks a running hearsay node about itself and its group, or tells it to drain or to flush its prefix cache.",
     .epilog = "Examples:\n"
               "  hearsay-ctl 127.0.0.1:8080 status\n"
-              "  hearsay-ctl 127.0.0.1:8080 peers --json | jq '.cluster.peers[].name'\n"
+              "  hearsay-ctl 127.0.0.1:8080 peers --json | jq '.[].name'\n"
               "  hearsay-ctl 127.0.0.1:8080 drain      finish what runs, take nothing new\n"
               "  hearsay-ctl 127.0.0.1:8080 flush      empty the prefix cache\n",
     .version = HEARSAY_VERSION,
@@ -110,25 +117,40 @@ static int exchange(const struct ctl_options *o, struct strbuf *body, struct err
     return 0;
 }
 
-static int show(const struct ctl_options *o, const struct strbuf *body, struct error *err)
+static void show_peers(json_t *peers)
 {
+    if (json_array_size(peers) > 0)
+        show_table(stdout, peers, peer_columns, sizeof peer_columns / sizeof peer_columns[0]);
+    else
+        printf("no peers\n");
+}
+
+static void show(const struct ctl_options *o, json_t *answer)
+{
+    json_t *peers = json_object_get(json_object_get(answer, "cluster"), "peers");
+    bool only_peers = o->command->view == VIEW_PEERS;
     if (o->json) {
-        printf("%s\n", strbuf_text(body));
-        return 0;
+        json_dumpf(only_peers ? peers : answer, stdout, JSON_INDENT(2));
+        printf("\n");
+        return;
     }
+    if (!only_peers)
+        show_object(stdout, answer);
+    if (!only_peers && peers)
+        printf("\npeers:\n");
+    if (only_peers || peers)
+        show_peers(peers);
+}
+
+static int show_answer(const struct ctl_options *o, const struct strbuf *body, struct error *err)
+{
     json_error_t problem;
     json_t *answer = json_loadb(strbuf_text(body), body->len, 0, &problem);
     if (!json_is_object(answer)) {
         json_decref(answer);
         return error_set(err, HS_ERR_PROTOCOL, "%s did not answer as a hearsay node would: %s", o->address, problem.text);
     }
-    json_t *list = o->command->member ? json_object_get(json_object_get(answer, "cluster"), o->command->member) : NULL;
-    if (list && json_array_size(list) > 0)
-        show_table(stdout, list);
-    else if (o->command->member)
-        printf("no %s\n", o->command->member);
-    else
-        show_object(stdout, answer);
+    show(o, answer);
     json_decref(answer);
     return 0;
 }
@@ -150,7 +172,7 @@ int main(int argc, char **argv)
     struct strbuf body = {0};
     rc = exchange(&o, &body, &err);
     if (rc == 0)
-        rc = show(&o, &body, &err);
+        rc = show_answer(&o, &body, &err);
     if (rc)
         fprintf(stderr, "hearsay-ctl: %s\n", err.text);
     strbuf_fini(&body);

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MAX_COLUMNS = 24, CELL_BYTES = 96 };
+enum { CELL_BYTES = 96 };
 
 /* A copy, cut to the room there is, in which nothing can drive a terminal: what a node says may come from others. */
 static const char *clean_text(const char *text, char *out, size_t cap)
@@ -44,41 +44,50 @@ static bool cell_text(const json_t *value, char *out, size_t cap)
     }
 }
 
-void show_table(FILE *out, json_t *list)
+/* The member at a dotted path ("load.waiting"), NULL if there is none. */
+static json_t *member_at(json_t *object, const char *path)
 {
-    const char *columns[MAX_COLUMNS];
-    int widths[MAX_COLUMNS], n = 0;
-    char cell[CELL_BYTES], name[CELL_BYTES];
-    const char *key;
-    json_t *value, *row;
-    size_t index;
-
-    json_object_foreach (json_array_get(list, 0), key, value) {
-        if (n < MAX_COLUMNS && cell_text(value, cell, sizeof cell)) {
-            widths[n] = (int)strlen(clean_text(key, name, sizeof name));
-            columns[n++] = key;
-        }
+    char key[CELL_BYTES];
+    for (const char *dot; object && (dot = strchr(path, '.')); path = dot + 1) {
+        snprintf(key, sizeof key, "%.*s", (int)(dot - path), path);
+        object = json_object_get(object, key);
     }
-    json_array_foreach (list, index, row) {
-        for (int i = 0; i < n; i++) {
-            json_t *field = json_object_get(row, columns[i]);
-            if (field && cell_text(field, cell, sizeof cell) && (int)strlen(cell) > widths[i])
+    return json_object_get(object, path);
+}
+
+static void cell_at(json_t *row, const char *path, char *cell, size_t cap)
+{
+    json_t *field = member_at(row, path);
+    if (!field || !cell_text(field, cell, cap))
+        snprintf(cell, cap, "-");
+}
+
+void show_table(FILE *out, json_t *list, const struct show_column *columns, int n)
+{
+    int widths[SHOW_MAX_COLUMNS];
+    char cell[CELL_BYTES];
+    json_t *row;
+    size_t index;
+    for (int i = 0; i < n; i++) {
+        widths[i] = (int)strlen(columns[i].title);
+        json_array_foreach (list, index, row) {
+            cell_at(row, columns[i].path, cell, sizeof cell);
+            if ((int)strlen(cell) > widths[i])
                 widths[i] = (int)strlen(cell);
         }
     }
     for (int i = 0; i < n; i++)
-        fprintf(out, i + 1 < n ? "%-*s  " : "%-*s\n", widths[i], clean_text(columns[i], name, sizeof name));
+        fprintf(out, "%-*s%s", i + 1 < n ? widths[i] : 0, columns[i].title, i + 1 < n ? "  " : "\n");
     json_array_foreach (list, index, row) {
         for (int i = 0; i < n; i++) {
-            json_t *field = json_object_get(row, columns[i]);
-            if (!field || !cell_text(field, cell, sizeof cell))
-                snprintf(cell, sizeof cell, "-");
-            fprintf(out, i + 1 < n ? "%-*s  " : "%-*s\n", widths[i], cell);
+            cell_at(row, columns[i].path, cell, sizeof cell);
+            fprintf(out, "%-*s%s", i + 1 < n ? widths[i] : 0, cell, i + 1 < n ? "  " : "\n");
         }
     }
 }
 
-static void show_scalars(FILE *out, json_t *object)
+/* The scalars of one object under their heading; nothing when it has none. */
+static void show_scalars(FILE *out, json_t *object, const char *heading)
 {
     const char *key;
     json_t *value;
@@ -89,25 +98,29 @@ static void show_scalars(FILE *out, json_t *object)
         if (cell_text(value, cell, sizeof cell) && len > width)
             width = len;
     }
+    if (width && *heading)
+        fprintf(out, "\n%s:\n", heading);
     json_object_foreach (object, key, value) {
         if (cell_text(value, cell, sizeof cell))
             fprintf(out, "%-*s  %s\n", width, clean_text(key, name, sizeof name), cell);
     }
 }
 
-void show_object(FILE *out, json_t *object)
+static void show_under(FILE *out, json_t *object, const char *heading)
 {
     const char *key;
     json_t *value;
-    char name[CELL_BYTES];
-    show_scalars(out, object);
+    char name[CELL_BYTES], path[2 * CELL_BYTES];
+    show_scalars(out, object, heading);
     json_object_foreach (object, key, value) {
-        if (json_is_object(value) && json_object_size(value) > 0) {
-            fprintf(out, "\n%s:\n", clean_text(key, name, sizeof name));
-            show_object(out, value);
-        } else if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
-            fprintf(out, "\n%s:\n", clean_text(key, name, sizeof name));
-            show_table(out, value);
-        }
+        if (!json_is_object(value))
+            continue;
+        snprintf(path, sizeof path, "%.90s%s%.90s", heading, *heading ? " " : "", clean_text(key, name, sizeof name));
+        show_under(out, value, path);
     }
+}
+
+void show_object(FILE *out, json_t *object)
+{
+    show_under(out, object, "");
 }

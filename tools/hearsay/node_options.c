@@ -135,6 +135,7 @@ static const struct option_choice levels[] = {
 
 static const struct option_spec node_specs[] = {
     {"model", "PATH", "A .gguf file or a Hugging Face folder (required)", "Model", .set = set_model},
+    {"served-model-name", "NAME", "Model id that clients ask for; default the model's own name", NULL, TEXT(served_model_name)},
     {"chat-template", "NAME", "Chat template family, instead of the one recognised in the model", NULL, TEXT(chat_template)},
     {"backend", "NAME", "auto, cpu or null (no model: answers after a modelled time); default auto", "Compute", CHOICE(backend, backends)},
     {"compute", "NAME", "Arithmetic: f32 (16-bit weights, float32 products and sums); default f32", NULL, CHOICE(compute, arithmetics)},

@@ -25,6 +25,7 @@ struct cpu_list {
 
 struct node_options {
     const char *model;
+    const char *served_model_name; /* NULL: the model's own */
     const char *chat_template; /* NULL: recognised from the model */
     const char *name;          /* NULL: host name and HTTP port */
     const char *http;

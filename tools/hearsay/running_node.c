@@ -19,6 +19,7 @@
 #include "core/serve/node.h"
 #include "core/serve/node_loop.h"
 #include "net/net.h"
+#include "tools/hearsay/joiner.h"
 #include "tools/hearsay/kv_size.h"
 
 enum { INBOX_CAPACITY = 4096 };
@@ -35,6 +36,7 @@ struct running_node {
     struct http_server *http;
     struct node *node;
     struct node_loop *loop;
+    struct joiner *joiner;
     char name[CLUSTER_NAME_BYTES];
     char http_address[TRANSPORT_ADDRESS_TEXT];
 };
@@ -137,12 +139,18 @@ static uint32_t longest_sequence(const struct running_node *r)
     return pool_tokens < r->model->desc->n_context ? (uint32_t)pool_tokens : r->model->desc->n_context;
 }
 
+static const char *model_id(const struct running_node *r)
+{
+    return r->options.served_model_name ? r->options.served_model_name : r->model->desc->name;
+}
+
 static int open_http(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
     const struct http_config config = {
         .address = o->http,
         .node_name = r->name,
+        .model_id = model_id(r),
         .model = r->model,
         .n_context = longest_sequence(r),
         .isolate_tenants = o->isolate_tenants,
@@ -164,17 +172,6 @@ static int open_http(struct running_node *r, struct error *err)
     return 0;
 }
 
-struct join_run {
-    struct node *node;
-    struct error *err;
-};
-
-static int join_one(void *arg, const char *host)
-{
-    struct join_run *run = arg;
-    return node_join(run->node, host, run->err);
-}
-
 static int open_node(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
@@ -183,7 +180,7 @@ static int open_node(struct running_node *r, struct error *err)
                     .mode = o->route,
                     .gossip_interval_ns = o->gossip_interval_ns,
                     .push_back_depth = o->push_back_depth},
-        .model_name = r->model->desc->name,
+        .model_name = model_id(r),
         .n_context = r->model->desc->n_context,
         .max_sequences = o->max_sequences,
         .max_waiting = o->max_waiting,
@@ -194,12 +191,7 @@ static int open_node(struct running_node *r, struct error *err)
     memcpy(config.cluster.http_address, r->http_address, sizeof config.cluster.http_address);
     memcpy(config.cluster.fingerprint, r->model->desc->fingerprint, sizeof config.cluster.fingerprint);
     memcpy(config.group_key, r->group_key, sizeof config.group_key);
-    int rc = node_create(&config, &r->env, r->transport, r->backend, r->metrics, &r->node, err);
-    if (rc || !o->join)
-        return rc;
-    struct join_run run = {r->node, err};
-    rc = parse_host_list(o->join, NODE_FABRIC_PORT, NODE_MAX_JOIN, join_one, &run, err);
-    return rc ? error_wrap(err, rc, "--join") : 0;
+    return node_create(&config, &r->env, r->transport, r->backend, r->metrics, &r->node, err);
 }
 
 static int start_loop(struct running_node *r, struct error *err)
@@ -213,7 +205,10 @@ static int start_loop(struct running_node *r, struct error *err)
         .poll = r->options.poll,
         .cpu = r->options.loop_cpu,
     };
-    return node_loop_start(&config, &r->loop, err);
+    int rc = node_loop_start(&config, &r->loop, err);
+    if (rc == 0 && r->options.join)
+        rc = joiner_start(r->options.join, r->options.bind, r->inbox, &r->joiner, err);
+    return rc;
 }
 
 static int open_parts(struct running_node *r, struct error *err)
@@ -241,7 +236,7 @@ static void announce(const struct running_node *r)
     struct transport_info transport;
     r->backend->ops->info(r->backend, &backend);
     r->transport->ops->info(r->transport, &transport);
-    log_info("start", "%s serves %s on http://%s/v1, peers on %s (%s), %s, %u KV pages of %u tokens", r->name, r->model->desc->name,
+    log_info("start", "%s serves %s on http://%s/v1, peers on %s (%s), %s, %u KV pages of %u tokens", r->name, model_id(r),
              r->http_address, transport.local, transport.name, backend.arithmetic, backend.n_pages, backend.page_tokens);
 }
 
@@ -268,6 +263,8 @@ int running_node_open(const struct node_options *options, struct running_node **
 
 void running_node_close(struct running_node *r, uint64_t drain_ns)
 {
+    if (r->joiner)
+        joiner_stop(r->joiner);
     if (r->loop)
         node_loop_stop(r->loop, drain_ns); /* answers in flight still leave through HTTP */
     if (r->node)
@@ -300,6 +297,7 @@ void running_node_describe(const struct running_node *r)
     printf("backend    %s (%s)\n", backend.name, backend.arithmetic);
     printf("KV cache   %u pages of %u tokens, %llu MiB\n", backend.n_pages, backend.page_tokens,
            (unsigned long long)(backend.n_pages * backend.page_bytes >> 20));
+    printf("served as  %s\n", model_id(r));
     printf("node       %s\n", r->name);
     printf("HTTP       %s\n", r->http_address);
     printf("fabric     %s on %s%s\n", transport.name, transport.local, r->options.group_key_file ? "" : ", no group key");
