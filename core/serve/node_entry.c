@@ -92,10 +92,6 @@ static void finish(struct entry *entry, enum finish_reason reason, uint64_t now_
 {
     struct node_metrics *metrics = &entry->node->metrics;
     histogram_observe(metrics->end_to_end, seconds_since(now_ns, entry->submitted_ns));
-    if (entry->ticket.open) {
-        histogram_observe(metrics->predicted, (double)entry->ticket.predicted_ns / 1e9);
-        histogram_observe(metrics->actual, seconds_since(now_ns, entry->ticket.decided_ns));
-    }
     counter_add(reason == FINISH_STOP ? metrics->success_stop : metrics->success_length, 1);
     close_books(entry, ROUTE_DONE, 0);
     emit_started(entry);

@@ -31,7 +31,7 @@ struct node_metrics {
     struct counter *takeovers; /* answers continued after a node was lost, late or refused mid-way */
     struct counter *preemptions, *evicted_pages, *malformed;
     struct counter *step_rows;
-    struct histogram *step_time, *predicted, *actual; /* the router's prediction against the outcome */
+    struct histogram *step_time;
     struct gauge *fabric_retransmits, *fabric_rejected;
 
     struct {
