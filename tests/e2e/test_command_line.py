@@ -46,7 +46,19 @@ class CommandLine(unittest.TestCase):
         self.refused(*m, "--kv-memory", "0", names=["--kv-memory"])
         self.refused(*m, "--pin", "", names=["--pin", "empty"])
         self.refused("--check", "-model", support.MODEL, names=["-model: no such option"])
-        self.refused(*m, *ANYWHERE, "--join", "nohost.invalid:7070", names=["--join", "nohost.invalid:7070"])
+
+    def test_a_name_without_an_address_is_tried_again(self):
+        http, = support.free_ports(1, socket.SOCK_STREAM)
+        fabric, = support.free_ports(1, socket.SOCK_DGRAM)
+        with tempfile.TemporaryDirectory() as folder:
+            command = [support.BINARY, "--model", support.MODEL, "--backend", "null", "--http", f"127.0.0.1:{http}",
+                       "--bind", f"127.0.0.1:{fabric}", "--join", "nohost.invalid:7070"]
+            node = support.Node("lonely", command, http, fabric, os.path.join(folder, "log"))
+            node.start()
+            support.wait_until(node.healthy, 20, "health")
+            support.wait_until(lambda: "nohost.invalid:7070" in node.log(), 20, "a line that names the host")
+            self.assertEqual(node.stop(), 0)
+            self.assertEqual(node.log().count("nohost.invalid"), 1)
 
     def test_bad_models(self):
         self.refused("--model", "/nonexistent.gguf", names=["/nonexistent.gguf"])
