@@ -11,9 +11,16 @@
 #include "core/cpu/forward.h"
 #include "core/cpu/half.h"
 
+enum {
+    TILES_PER_SEGMENT = CPU_KV_SEGMENT / CPU_KEY_TILE,
+    TILES_AHEAD = 4,  /* asked of memory while as many are worked on */
+    LINE_SHORTS = 32, /* in a cache line */
+};
+
 struct task {
     const struct step_span *span;
-    uint32_t first_row; /* of the span, in the step */
+    uint32_t first_row;      /* of the span, among the forward's rows */
+    uint32_t first_position; /* of that row in the sequence */
     uint32_t kv_head;
     uint32_t first_query; /* query q: row q / group of the span, head q % group of the KV head */
     uint32_t n_queries;
@@ -30,7 +37,7 @@ static uint32_t group_size(const struct forward *f)
 
 static struct key_range visible_keys(const struct forward *f, const struct task *task, uint32_t query)
 {
-    uint32_t last = task->span->position + (task->first_query + query) / group_size(f) + 1;
+    uint32_t last = task->first_position + (task->first_query + query) / group_size(f) + 1;
     uint32_t window = f->model->sliding_window;
     return (struct key_range){window && last > window ? last - window : 0, last};
 }
@@ -50,9 +57,14 @@ static struct key_range visible_segments(const struct forward *f, const struct t
 
 /* ---- plan ---- */
 
-static uint32_t span_tasks(const struct forward *f, const struct step_span *span)
+static uint32_t span_queries(const struct forward *f, uint32_t span)
 {
-    uint32_t queries = span->n_tokens * group_size(f);
+    return (f->first_row[span + 1] - f->first_row[span]) * group_size(f);
+}
+
+static uint32_t span_tasks(const struct forward *f, uint32_t span)
+{
+    uint32_t queries = span_queries(f, span);
     return (queries + f->kernels->tile_rows - 1) / f->kernels->tile_rows * f->model->n_kv_heads;
 }
 
@@ -63,7 +75,7 @@ void attention_plan(struct forward *f)
         const struct step_span *span = &f->step->spans[s];
         uint32_t length = span->position + span->n_tokens;
         f->first_task[s] = n_tasks;
-        n_tasks += span_tasks(f, span);
+        n_tasks += span_tasks(f, s);
         longest = length > longest ? length : longest;
     }
     f->first_task[f->step->n_spans] = n_tasks;
@@ -99,7 +111,7 @@ static struct task find_task(const struct forward *f, uint32_t index)
             high = middle;
     }
     const struct step_span *span = &f->step->spans[low];
-    uint32_t queries = span->n_tokens * group_size(f), block_size = f->kernels->tile_rows;
+    uint32_t queries = span_queries(f, low), block_size = f->kernels->tile_rows;
     uint32_t within = index - f->first_task[low];
     /* Later blocks see more keys: they go first, so that the last chunks of the stage are short. */
     uint32_t block = (queries + block_size - 1) / block_size - 1 - within / f->model->n_kv_heads;
@@ -107,6 +119,7 @@ static struct task find_task(const struct forward *f, uint32_t index)
     return (struct task){
         .span = span,
         .first_row = f->first_row[low],
+        .first_position = span->position + f->first_index[low],
         .kv_head = within % f->model->n_kv_heads,
         .first_query = first,
         .n_queries = queries - first < block_size ? queries - first : block_size,
@@ -126,46 +139,133 @@ static const float *query_vector(const struct forward *f, const struct task *tas
 static void pack_queries(const struct forward *f, const struct task *task, float *packed)
 {
     for (uint32_t q = 0; q < task->n_queries; q++) {
-        const float *vector = query_vector(f, task, q);
-        for (uint32_t i = 0; i < f->model->d_head; i++)
-            packed[(size_t)i * task->n_queries + q] = vector[i];
+        f->kernels->pack_inputs(query_vector(f, task, q), f->model->d_head, packed + q, task->n_queries);
     }
 }
 
-/* Adds one tile's values, query by query over exactly the keys it sees; queries with equal ranges go together. */
-static void add_values(const struct forward *f, const struct task *task, uint32_t tile, const float *weights, float *values)
+/* Where the tiles of one segment lie that hold keys `keys`, counted from its first: keys and values of the task's head. */
+struct segment_tiles {
+    const uint16_t *keys[TILES_PER_SEGMENT], *values[TILES_PER_SEGMENT];
+    uint32_t first, last; /* first <= tile < last of the segment are set */
+};
+
+static struct segment_tiles find_tiles(const struct forward *f, const struct task *task, uint32_t base, struct key_range keys)
 {
     const struct kv_pool *kv = f->kv;
-    uint32_t page = task->span->pages[tile / kv->page_tokens];
-    const uint16_t *tile_values = kv_pool_values(kv, page, tile % kv->page_tokens, f->layer, task->kv_head);
+    struct segment_tiles tiles = {.first = (keys.first - base) / CPU_KEY_TILE,
+                                  .last = (keys.last - base + CPU_KEY_TILE - 1) / CPU_KEY_TILE};
+    for (uint32_t i = tiles.first; i < tiles.last; i++) {
+        uint32_t position = base + i * CPU_KEY_TILE;
+        uint32_t page = task->span->pages[position / kv->page_tokens], slot = position % kv->page_tokens;
+        tiles.keys[i] = kv_pool_keys(kv, page, slot, f->layer, task->kv_head);
+        tiles.values[i] = kv_pool_values(kv, page, slot, f->layer, task->kv_head);
+    }
+    return tiles;
+}
+
+/* Tiles lie far apart: the memory learns of the next ones early. */
+static void prefetch_tiles(const uint16_t *const *tiles, uint32_t first, uint32_t last, uint32_t n_values)
+{
+    for (uint32_t i = first; i < last; i++)
+        for (uint32_t at = 0; at < CPU_KEY_TILE * n_values; at += LINE_SHORTS)
+            __builtin_prefetch(tiles[i] + at);
+}
+
+static uint32_t fewer(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static void score_segment(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, bool once,
+                          const struct worker_scratch *scratch)
+{
+    const struct kv_pool *kv = f->kv;
+    uint32_t step = once ? TILES_AHEAD : TILES_PER_SEGMENT;
+    for (uint32_t at = tiles->first, end; at < tiles->last; at = end) {
+        end = fewer(at + step, tiles->last);
+        if (once && end < tiles->last)
+            prefetch_tiles(tiles->keys, end, fewer(end + step, tiles->last), kv->d_head);
+        else if (once)
+            prefetch_tiles(tiles->values, tiles->first, fewer(tiles->first + step, tiles->last), kv->d_padded);
+        f->kernels->score_keys(scratch->queries, task->n_queries, kv->d_head, tiles->keys + at, end - at,
+                               scratch->scores + (size_t)at * CPU_KEY_TILE, CPU_KV_SEGMENT);
+    }
+}
+
+/* Keys first .. last-1 of the segment for all of the task's queries. */
+static void add_common_values(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, bool once,
+                              struct key_range keys, const float *weights, float *out)
+{
+    uint32_t step = once ? TILES_AHEAD : TILES_PER_SEGMENT;
+    for (uint32_t at = keys.first / CPU_KEY_TILE, end; at * CPU_KEY_TILE < keys.last; at = end) {
+        struct key_range part = range_within(keys, at * CPU_KEY_TILE, step * CPU_KEY_TILE);
+        end = at + step;
+        if (once && end < tiles->last)
+            prefetch_tiles(tiles->values, end, fewer(end + step, tiles->last), f->kv->d_padded);
+        f->kernels->accumulate_values(weights + (size_t)at * (CPU_KEY_TILE / f->kernels->inputs_per_word), CPU_KV_SEGMENT,
+                                      task->n_queries, tiles->values + at, f->kv->d_padded, part.first - at * CPU_KEY_TILE,
+                                      part.last - at * CPU_KEY_TILE, out);
+    }
+}
+
+/* One tile's values, query by query over exactly the keys it sees; queries with equal ranges go together. */
+static void add_tile_values(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, uint32_t base,
+                            uint32_t tile, const float *weights, float *out)
+{
+    const uint32_t start = base + tile * CPU_KEY_TILE;
+    weights += (size_t)tile * (CPU_KEY_TILE / f->kernels->inputs_per_word);
     for (uint32_t q = 0, end; q < task->n_queries; q = end) {
-        struct key_range keys = range_within(visible_keys(f, task, q), tile, CPU_KEY_TILE);
+        struct key_range keys = range_within(visible_keys(f, task, q), start, CPU_KEY_TILE);
         for (end = q + 1; end < task->n_queries; end++) {
-            struct key_range other = range_within(visible_keys(f, task, end), tile, CPU_KEY_TILE);
+            struct key_range other = range_within(visible_keys(f, task, end), start, CPU_KEY_TILE);
             if (other.first != keys.first || other.last != keys.last)
                 break;
         }
         if (keys.first < keys.last)
-            f->kernels->accumulate_values(weights + (size_t)q * CPU_KV_SEGMENT, CPU_KV_SEGMENT, end - q, tile_values, kv->d_padded,
-                                          keys.first - tile, keys.last - tile, values + (size_t)q * kv->d_padded);
+            f->kernels->accumulate_values(weights + (size_t)q * CPU_KV_SEGMENT, CPU_KV_SEGMENT, end - q, tiles->values + tile,
+                                          f->kv->d_padded, keys.first - start, keys.last - start,
+                                          out + (size_t)q * f->kv->d_padded);
     }
+}
+
+static uint32_t clamp(uint32_t value, uint32_t low, uint32_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Whole runs of tiles that every query sees go at once; the others, at the edges, tile by tile. Keys stay in ascending order. */
+static void add_values(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, uint32_t base,
+                       bool once, const float *weights, float *out)
+{
+    struct key_range low = visible_keys(f, task, 0), high = visible_keys(f, task, task->n_queries - 1);
+    const uint32_t end = base + CPU_KV_SEGMENT;
+    low = (struct key_range){clamp(low.first, base, end) - base, clamp(low.last, base, end) - base};
+    high = (struct key_range){clamp(high.first, base, end) - base, clamp(high.last, base, end) - base};
+    /* Both ends only move upward from query to query. */
+    if (low.first == high.first && low.last == high.last) {
+        add_common_values(f, task, tiles, once, low, weights, out);
+        return;
+    }
+    uint32_t from = (high.first + CPU_KEY_TILE - 1) / CPU_KEY_TILE, to = low.last / CPU_KEY_TILE; /* seen by all */
+    if (from >= to)
+        from = to = tiles->first;
+    for (uint32_t tile = tiles->first; tile < from; tile++)
+        add_tile_values(f, task, tiles, base, tile, weights, out);
+    if (from < to)
+        add_common_values(f, task, tiles, false, (struct key_range){from * CPU_KEY_TILE, to * CPU_KEY_TILE}, weights, out);
+    for (uint32_t tile = to; tile < tiles->last; tile++)
+        add_tile_values(f, task, tiles, base, tile, weights, out);
 }
 
 static void attend_segment(const struct forward *f, const struct task *task, uint32_t segment, const struct worker_scratch *scratch,
                            struct attention_state *out)
 {
-    const struct kv_pool *kv = f->kv;
     const uint32_t base = segment * CPU_KV_SEGMENT;
+    const bool once = task->n_queries <= group_size(f); /* one row's queries: keys and values come from memory */
     struct key_range all = {visible_keys(f, task, 0).first, visible_keys(f, task, task->n_queries - 1).last};
-    struct key_range keys = range_within(all, base, CPU_KV_SEGMENT);
-    uint32_t first_tile = keys.first / CPU_KEY_TILE * CPU_KEY_TILE;
+    struct segment_tiles tiles = find_tiles(f, task, base, range_within(all, base, CPU_KV_SEGMENT));
 
-    for (uint32_t tile = first_tile; tile < keys.last; tile += CPU_KEY_TILE) {
-        uint32_t page = task->span->pages[tile / kv->page_tokens];
-        const uint16_t *tile_keys = kv_pool_keys(kv, page, tile % kv->page_tokens, f->layer, task->kv_head);
-        f->kernels->score_keys(scratch->queries, task->n_queries, kv->d_head, tile_keys, scratch->scores + (tile - base),
-                               CPU_KV_SEGMENT);
-    }
+    score_segment(f, task, &tiles, once, scratch);
     for (uint32_t q = 0; q < task->n_queries; q++) {
         struct key_range seen = range_within(visible_keys(f, task, q), base, CPU_KV_SEGMENT);
         out->sum[q] = 0;
@@ -173,9 +273,8 @@ static void attend_segment(const struct forward *f, const struct task *task, uin
             f->kernels->softmax_segment(scratch->scores + (size_t)q * CPU_KV_SEGMENT, seen.first - base, seen.last - base,
                                         &out->maximum[q], &out->sum[q]);
     }
-    memset(out->values, 0, (size_t)task->n_queries * kv->d_padded * sizeof *out->values);
-    for (uint32_t tile = first_tile; tile < keys.last; tile += CPU_KEY_TILE)
-        add_values(f, task, tile, scratch->scores + (tile - base), out->values);
+    memset(out->values, 0, (size_t)task->n_queries * f->kv->d_padded * sizeof *out->values);
+    add_values(f, task, &tiles, base, once, scratch->scores, out->values);
 }
 
 /* ---- merging ---- */
@@ -219,8 +318,8 @@ static void merge_state(struct attention_state *total, const struct attention_st
     }
 }
 
-/* Divides by the sums and writes the rows into the tiles that feed the output product. */
-static void write_output(struct forward *f, const struct task *task, const struct attention_state *state)
+/* Divides by the sums, in place, and writes the rows into the tiles that feed the output product. */
+static void write_output(struct forward *f, const struct task *task, struct attention_state *state)
 {
     const struct model_desc *m = f->model;
     const uint32_t n_inputs = m->n_heads * m->d_head, group = group_size(f);
@@ -228,11 +327,12 @@ static void write_output(struct forward *f, const struct task *task, const struc
         uint32_t index = task->first_query + q, stride;
         uint32_t head = task->kv_head * group + index % group;
         float *out = f->tiles + forward_tile_offset(f, f->n_rows, n_inputs, task->first_row + index / group, &stride);
-        const float *values = state->values + (size_t)q * f->kv->d_padded;
+        float *values = state->values + (size_t)q * f->kv->d_padded;
         float scale = 1.0f / state->sum[q];
-        out += (size_t)head * m->d_head * stride;
         for (uint32_t i = 0; i < m->d_head; i++)
-            out[(size_t)i * stride] = values[i] * scale;
+            values[i] *= scale;
+        out += (size_t)head * (m->d_head / f->kernels->inputs_per_word) * stride;
+        f->kernels->pack_inputs(values, m->d_head, out, stride);
     }
 }
 

@@ -57,9 +57,11 @@ static uint64_t now_ns(const struct cpu_backend *b)
 
 /* ---- paths ---- */
 
-static const struct cpu_kernels *path_kernels(enum cpu_path path)
+static const struct cpu_kernels *path_kernels(enum cpu_path path, enum cpu_compute compute)
 {
     const struct cpu_kernels *best;
+    if (compute == CPU_COMPUTE_BF16 && path == CPU_PATH_AUTO)
+        return cpu_kernels_avx512bf16();
     switch (path) {
     case CPU_PATH_GENERIC:
         return cpu_kernels_generic();
@@ -67,6 +69,8 @@ static const struct cpu_kernels *path_kernels(enum cpu_path path)
         return cpu_kernels_avx2();
     case CPU_PATH_AVX512:
         return cpu_kernels_avx512();
+    case CPU_PATH_AVX512_BF16:
+        return cpu_kernels_avx512bf16();
     case CPU_PATH_AUTO:
         break;
     }
@@ -78,11 +82,19 @@ static const struct cpu_kernels *path_kernels(enum cpu_path path)
 
 bool cpu_path_supported(enum cpu_path path)
 {
-    return path_kernels(path) != NULL;
+    return path_kernels(path, CPU_COMPUTE_F32) != NULL;
 }
 
-static const char *const path_names[] = {
-    [CPU_PATH_AUTO] = "auto", [CPU_PATH_GENERIC] = "generic", [CPU_PATH_AVX2] = "avx2", [CPU_PATH_AVX512] = "avx512"};
+bool cpu_compute_supported(enum cpu_compute compute)
+{
+    return path_kernels(CPU_PATH_AUTO, compute) != NULL;
+}
+
+static const char *const path_names[] = {[CPU_PATH_AUTO] = "auto",
+                                         [CPU_PATH_GENERIC] = "generic",
+                                         [CPU_PATH_AVX2] = "avx2",
+                                         [CPU_PATH_AVX512] = "avx512",
+                                         [CPU_PATH_AVX512_BF16] = "avx512bf16"};
 
 int cpu_path_parse(const char *name, enum cpu_path *out)
 {
@@ -302,9 +314,17 @@ static int check_config(const struct cpu_backend_config *c, struct error *err)
         return error_set(err, HS_ERR_INVALID, "the KV pool needs at least one page");
     if (c->threads > CPU_MAX_THREADS)
         return error_set(err, HS_ERR_INVALID, "%u compute threads: at most %d", c->threads, CPU_MAX_THREADS);
-    if (!path_kernels(c->path))
+    if (c->compute == CPU_COMPUTE_BF16 && c->path != CPU_PATH_AUTO && c->path != CPU_PATH_AVX512_BF16)
+        return error_set(err, HS_ERR_INVALID, "the path %s computes in float32, not in bf16", path_names[c->path]);
+    if (c->compute == CPU_COMPUTE_BF16 && !path_kernels(c->path, c->compute))
+        return error_set(err, HS_ERR_UNSUPPORTED, "this CPU does not multiply bf16 (AVX512_BF16): compute in f32");
+    if (!path_kernels(c->path, c->compute))
         return error_set(err, HS_ERR_UNSUPPORTED, "this CPU has no %s instructions: use the path auto", path_names[c->path]);
-    return check_model(c->model, err);
+    int status = check_model(c->model, err);
+    if (!status && path_kernels(c->path, c->compute)->inputs_per_word == 2 && (c->model->d_model % 2 || c->model->d_ff % 2))
+        return error_set(err, HS_ERR_UNSUPPORTED, "model %s has rows of an odd size, which bf16 pairs cannot hold: compute in f32",
+                         c->model->name);
+    return status;
 }
 
 static uint32_t choose_workers(const struct cpu_backend_config *c)
@@ -368,7 +388,7 @@ static int build(struct cpu_backend *b, const struct cpu_backend_config *c, stru
         return error_set(err, HS_ERR_NO_MEMORY, "CPU backend: out of memory");
     int status = weights_create(c->model, b->kernels, &b->weights, err);
     if (!status)
-        status = kv_pool_init(&b->kv, c->model, c->n_pages, page_tokens, err);
+        status = kv_pool_init(&b->kv, c->model, c->n_pages, page_tokens, b->kernels->inputs_per_word, err);
     if (!status)
         status = forward_create(c->model, b->weights, &b->kv, b->kernels, b->n_workers, max_rows, max_spans, &b->forward, err);
     if (!status)
@@ -386,7 +406,7 @@ int cpu_backend_create(const struct cpu_backend_config *config, struct backend *
         return error_set(err, HS_ERR_NO_MEMORY, "CPU backend: out of memory");
     b->backend.ops = &operations;
     b->model = config->model;
-    b->kernels = path_kernels(config->path);
+    b->kernels = path_kernels(config->path, config->compute);
     b->env = config->env ? *config->env : (struct env){0};
     b->n_workers = choose_workers(config);
     b->event_fd = -1;

@@ -1,9 +1,10 @@
 /*
  * The CPU backend: executes a model description behind core/port/backend.h on a pool of pinned threads.
  *
- * Weights are held in 16 bits (FP16, or BF16 where the file has BF16), arithmetic is float32; one path of kernels is chosen at
- * creation and names the arithmetic class. A row's logits are the same bits whatever else is in the step, however a prompt
- * was cut, whichever pages it uses and however many threads there are (design: same bits, always).
+ * In f32, weights are held in 16 bits (FP16, or BF16 where the file has BF16), keys and values in FP16, and arithmetic is float32.
+ * In bf16, weights, keys and values and whatever is multiplied with them are BF16; sums, norms, rotations and exponentials stay
+ * float32. One path of kernels is chosen at creation and names the arithmetic class. A row's logits are the same bits whatever else
+ * is in the step, however a prompt was cut, whichever pages it uses and however many threads there are (design: same bits, always).
  *
  * Threading: as backend.h says; max_inflight is 1. Creation converts the weights on the pool's threads and reports
  * progress from the calling thread. Ownership: the model must outlive the backend; the rest of the configuration is copied.
@@ -18,7 +19,8 @@
 #include "core/port/env.h"
 #include "core/port/model.h"
 
-enum cpu_path { CPU_PATH_AUTO, CPU_PATH_GENERIC, CPU_PATH_AVX2, CPU_PATH_AVX512 };
+enum cpu_path { CPU_PATH_AUTO, CPU_PATH_GENERIC, CPU_PATH_AVX2, CPU_PATH_AVX512, CPU_PATH_AVX512_BF16 };
+enum cpu_compute { CPU_COMPUTE_F32, CPU_COMPUTE_BF16 };
 
 enum { CPU_DEFAULT_PAGE_TOKENS = 16, CPU_DEFAULT_MAX_ROWS = 512, CPU_DEFAULT_MAX_SPANS = 256, CPU_MAX_THREADS = 1024 };
 
@@ -30,9 +32,10 @@ struct cpu_backend_config {
     const uint32_t *cpus; /* [n_cpus] to pin threads to, in turn; n_cpus 0: not pinned */
     uint32_t n_cpus;
     enum cpu_path path;
-    uint32_t max_rows;     /* 0: CPU_DEFAULT_MAX_ROWS */
-    uint32_t max_spans;    /* 0: CPU_DEFAULT_MAX_SPANS */
-    const struct env *env; /* clock for durations, called from workers too; NULL: durations are 0 */
+    enum cpu_compute compute; /* of the path auto; CPU_PATH_AVX512_BF16 is bf16 by itself */
+    uint32_t max_rows;        /* 0: CPU_DEFAULT_MAX_ROWS */
+    uint32_t max_spans;       /* 0: CPU_DEFAULT_MAX_SPANS */
+    const struct env *env;    /* clock for durations, called from workers too; NULL: durations are 0 */
     /* Called now and then while weights are converted ("weights", share 0 to 1), at last with 1. May be NULL. */
     void (*progress)(void *arg, const char *what, double share);
     void *progress_arg;
@@ -47,7 +50,9 @@ int cpu_backend_create(const struct cpu_backend_config *config, struct backend *
 /* Bytes of one KV page, for choosing n_pages; page_tokens as in the configuration. */
 uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_tokens);
 bool cpu_path_supported(enum cpu_path path);
-/* "auto", "generic", "avx2", "avx512". 0 or HS_ERR_PARSE. */
+/* Whether this machine can compute so; f32 always. */
+bool cpu_compute_supported(enum cpu_compute compute);
+/* "auto", "generic", "avx2", "avx512", "avx512bf16". 0 or HS_ERR_PARSE. */
 int cpu_path_parse(const char *name, enum cpu_path *out);
 
 #endif

@@ -50,15 +50,16 @@ static float inverse_rms(const float *x, uint32_t n, float epsilon)
     return 1.0f / sqrtf(lane[0] / (float)n + epsilon);
 }
 
-/* Writes the normalised row as row `row` of tiles over n_rows rows. */
-static void norm_into_tile(struct forward *f, const float *x, const float *weight, uint32_t n_rows, uint32_t row)
+/* Writes the normalised row as row `row` of tiles over n_rows rows; scaled is [d_model] of scratch. */
+static void norm_into_tile(struct forward *f, const float *x, const float *weight, uint32_t n_rows, uint32_t row, float *scaled)
 {
     const uint32_t n = f->model->d_model;
     uint32_t stride;
     float *out = f->tiles + forward_tile_offset(f, n_rows, n, row, &stride);
     float scale = inverse_rms(x, n, f->model->rms_epsilon);
     for (uint32_t i = 0; i < n; i++)
-        out[(size_t)i * stride] = x[i] * scale * weight[i];
+        scaled[i] = x[i] * scale * weight[i];
+    f->kernels->pack_inputs(scaled, n, out, stride);
 }
 
 static void norm_head(float *head, uint32_t n, const float *weight, float epsilon)
@@ -105,7 +106,7 @@ static void run_panels(struct forward *f, const struct packed_matrix *matrix, ui
         for (uint32_t panel = first, n; panel < last; panel += n) {
             n = last - panel < CPU_MAX_PANELS_AT_ONCE ? last - panel : CPU_MAX_PANELS_AT_ONCE;
             k->matmul(matrix->panels + panel * panel_size, matrix->type, matrix->n_inputs, n,
-                      p->tiles + (size_t)row * matrix->n_inputs, rows, out);
+                      p->tiles + (size_t)row * (matrix->n_inputs / k->inputs_per_word), rows, out);
             for (uint32_t i = 0; i < n; i++) {
                 uint32_t output = (panel + i) * k->panel_width;
                 uint32_t count = matrix->n_outputs - output < k->panel_width ? matrix->n_outputs - output : k->panel_width;
@@ -166,21 +167,20 @@ static void gate_up_tile(struct forward *f, uint32_t panel, uint32_t n_panels, u
     const struct cpu_kernels *k = f->kernels;
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     const uint32_t n_inputs = f->model->d_model, d_ff = f->model->d_ff;
-    const float *x = f->product.tiles + (size_t)row * n_inputs;
+    const float *x = f->product.tiles + (size_t)row * (n_inputs / k->inputs_per_word);
     const size_t offset = (size_t)panel * n_inputs * k->panel_width;
     _Alignas(64) float gate[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
     _Alignas(64) float up[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
     k->matmul(layer->gate.panels + offset, layer->gate.type, n_inputs, n_panels, x, rows, gate);
     k->matmul(layer->up.panels + offset, layer->up.type, n_inputs, n_panels, x, rows, up);
     k->silu_multiply(gate, up, gate, n_panels * rows * k->panel_width);
-    float *out = f->tiles_ff + (size_t)row * d_ff;
+    float *out = f->tiles_ff + (size_t)row * (d_ff / k->inputs_per_word);
     for (uint32_t p = 0; p < n_panels; p++) {
         uint32_t first = (panel + p) * k->panel_width;
         uint32_t count = d_ff - first < k->panel_width ? d_ff - first : k->panel_width;
         const float *values = gate + (size_t)p * rows * k->panel_width;
-        for (uint32_t i = 0; i < count; i++)
-            for (uint32_t r = 0; r < rows; r++)
-                out[(size_t)(first + i) * rows + r] = values[(size_t)r * k->panel_width + i];
+        for (uint32_t r = 0; r < rows; r++)
+            k->pack_inputs(values + (size_t)r * k->panel_width, count, out + (size_t)(first / k->inputs_per_word) * rows + r, rows);
     }
 }
 
@@ -207,10 +207,11 @@ static void embed_row(struct forward *f, uint32_t worker, uint32_t row)
     const struct step_span *span = f->rows[row].span;
     uint32_t position = span->position + f->rows[row].index;
     float *x = f->x + (size_t)row * m->d_model;
-    uint16_t *halves = f->scratch[worker].halves;
+    uint16_t *halves = f->scratch[worker].shorts;
     m->dequantize(&m->token_embedding, span->history[position], 1, x);
-    if (m->token_embedding.type != TENSOR_BF16) { /* like every other matrix, the embedding counts as FP16 */
-        f->kernels->halves_from_floats(x, halves, m->d_model);
+    /* Like every other matrix, the embedding counts as FP16; in BF16 only what is multiplied is rounded. */
+    if (m->token_embedding.type != TENSOR_BF16 && f->kernels->inputs_per_word == 1) {
+        f->kernels->shorts_from_floats(x, halves, m->d_model);
         for (uint32_t i = 0; i < m->d_model; i++)
             x[i] = half_to_float(halves[i]);
     }
@@ -229,7 +230,7 @@ static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
     uint32_t page = span->pages[position / f->kv->page_tokens], slot = position % f->kv->page_tokens;
     float *q = f->qkv + (size_t)row * qkv_size(f);
     float *k = q + (size_t)m->n_heads * m->d_head, *v = k + (size_t)m->n_kv_heads * m->d_head;
-    uint16_t *key = f->scratch[worker].halves, *value = key + m->d_head;
+    uint16_t *key = f->scratch[worker].shorts, *value = key + m->d_head;
 
     for (uint32_t h = 0; h < m->n_heads; h++, q += m->d_head) {
         if (layer->q_norm)
@@ -245,8 +246,8 @@ static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
         if (layer->key_centre)
             for (uint32_t i = 0; i < m->d_head; i++)
                 k[i] -= layer->key_centre[h * m->d_head + i];
-        f->kernels->halves_from_floats(k, key, m->d_head);
-        f->kernels->halves_from_floats(v, value, m->d_head);
+        f->kernels->shorts_from_floats(k, key, m->d_head);
+        f->kernels->shorts_from_floats(v, value, m->d_head);
         kv_pool_store(f->kv, page, slot, f->layer, h, key, value);
     }
 }
@@ -310,6 +311,29 @@ static uint32_t begin_stage(struct forward *f)
     return 0;
 }
 
+/* Leaves only the rows that want a result: those that end their spans. */
+static void keep_output_rows(struct forward *f)
+{
+    const size_t d_model = f->model->d_model, d_qkv = qkv_size(f);
+    if (f->n_outputs == f->n_rows)
+        return;
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        uint32_t from = f->outputs[i].row; /* never below i */
+        memmove(f->x + i * d_model, f->x + from * d_model, d_model * sizeof *f->x);
+        memmove(f->qkv + i * d_qkv, f->qkv + from * d_qkv, d_qkv * sizeof *f->qkv);
+        f->rows[i] = f->rows[from];
+        f->outputs[i].row = i;
+    }
+    f->n_rows = 0;
+    for (uint32_t s = 0; s < f->step->n_spans; s++) {
+        f->first_row[s] = f->n_rows;
+        f->first_index[s] = f->step->spans[s].n_tokens - f->step->spans[s].n_outputs;
+        f->n_rows += f->step->spans[s].n_outputs;
+    }
+    f->first_row[f->step->n_spans] = f->n_rows;
+    attention_plan(f);
+}
+
 /* Steps to the stage that follows the current one. */
 static void next_stage(struct forward *f)
 {
@@ -318,8 +342,12 @@ static void next_stage(struct forward *f)
         f->n_copies = 0;
         f->stage = STAGE_EMBED;
         return;
-    case STAGE_ROTATE: /* the last layer's keys and values are stored: without outputs nothing else is wanted */
-        f->stage = f->layer + 1 == f->model->n_layers && f->n_outputs == 0 ? STAGE_END : STAGE_ATTEND;
+    case STAGE_ROTATE:
+        f->stage = STAGE_ATTEND;
+        if (f->layer + 1 == f->model->n_layers) {
+            keep_output_rows(f);
+            f->stage = f->n_rows > 0 ? STAGE_ATTEND : STAGE_END;
+        }
         return;
     case STAGE_DOWN:
         f->layer++;
@@ -338,22 +366,23 @@ static void run_row(struct forward *f, uint32_t worker, uint32_t row)
 {
     const struct model_desc *m = f->model;
     const float *x = f->x + (size_t)row * m->d_model;
+    float *scaled = f->scratch[worker].row;
     switch ((enum stage)f->stage) {
     case STAGE_EMBED:
         embed_row(f, worker, row);
         break;
     case STAGE_ATTN_NORM:
-        norm_into_tile(f, x, f->weights->layers[f->layer].attn_norm, f->n_rows, row);
+        norm_into_tile(f, x, f->weights->layers[f->layer].attn_norm, f->n_rows, row, scaled);
         break;
     case STAGE_ROTATE:
         rotate_row(f, worker, row);
         break;
     case STAGE_FFN_NORM:
-        norm_into_tile(f, x, f->weights->layers[f->layer].ffn_norm, f->n_rows, row);
+        norm_into_tile(f, x, f->weights->layers[f->layer].ffn_norm, f->n_rows, row, scaled);
         break;
     default: /* STAGE_OUTPUT_NORM, row counts within the group */
         x = f->x + (size_t)f->outputs[f->first_output + row].row * m->d_model;
-        norm_into_tile(f, x, f->weights->output_norm, group_outputs(f), row);
+        norm_into_tile(f, x, f->weights->output_norm, group_outputs(f), row, scaled);
     }
 }
 
@@ -417,6 +446,7 @@ uint32_t forward_begin(struct forward *f, const struct step *step)
     for (uint32_t s = 0; s < step->n_spans; s++) {
         const struct step_span *span = &step->spans[s];
         f->first_row[s] = f->n_rows;
+        f->first_index[s] = 0;
         for (uint32_t i = 0; i < span->n_tokens; i++) {
             uint32_t before_outputs = span->n_tokens - span->n_outputs;
             if (i >= before_outputs)

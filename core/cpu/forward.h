@@ -4,6 +4,8 @@
  *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product, norm, gate/up, down ] x n_layers,
  *     [ output norm, logits, sample ] for every OUTPUT_GROUP rows that want a result
  *
+ * After the last layer's keys and values are stored, only rows that want a result go on.
+ *
  * A stage is cut into chunks by outputs or by rows, never along a sum, so no cut can change a bit. Activations between
  * stages are float; what feeds a product lies in row tiles (kernels.h). All memory is allocated by forward_create.
  *
@@ -38,7 +40,7 @@ struct step_row {
 };
 
 struct output_row {
-    uint32_t row;   /* in the step */
+    uint32_t row;   /* among the forward's rows */
     uint32_t index; /* in its span's results */
 };
 
@@ -50,8 +52,9 @@ struct attention_state {
 };
 
 struct worker_scratch {
-    uint16_t *halves; /* [max(d_model, 2 * d_head)] */
-    float *queries;   /* [d_head][queries] */
+    uint16_t *shorts; /* [max(d_model, 2 * d_head)] */
+    float *row;       /* [d_model] */
+    float *queries;   /* words [d_head][queries] */
     float *scores;    /* [queries][CPU_KV_SEGMENT] */
     struct attention_state part, total;
     struct sample_scratch *sample;
@@ -64,7 +67,7 @@ struct product {
     uint32_t n_panels;
     uint32_t panels_per_chunk;
     uint32_t n_rows;
-    const float *tiles;
+    const float *tiles; /* words (kernels.h) */
 };
 
 struct forward {
@@ -75,14 +78,15 @@ struct forward {
     uint32_t n_workers, max_rows, max_spans;
 
     float *x;                         /* [max_rows][d_model], the residual stream */
-    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs */
+    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs, in words (kernels.h) */
     float *tiles_ff;                  /* row tiles of d_ff inputs */
     float *qkv;                       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
     float *rotations;                 /* [max_rows][d_head] */
     float *logits;                    /* [OUTPUT_GROUP][n_vocab] */
     struct step_row *rows;            /* [max_rows] */
     struct output_row *outputs;       /* [max_rows] */
-    uint32_t *first_row;              /* [max_spans + 1], of span s in the step */
+    uint32_t *first_row;              /* [max_spans + 1], of span s among the rows */
+    uint32_t *first_index;            /* [max_spans] index in span s of its first row: rows before it are no longer wanted */
     uint32_t *first_task;             /* [max_spans + 1], of span s in attention */
     struct worker_scratch *scratch;   /* [n_workers] */
     struct attention_state *partials; /* [n_partials] */
@@ -119,13 +123,13 @@ uint32_t attention_merge_chunks(const struct forward *forward); /* 0: nothing wa
 void attention_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 void attention_merge(struct forward *forward, uint32_t worker, uint32_t chunk);
 
-/* Where input `input` of row `row` lies in tiles of n_inputs inputs over n_rows rows; inputs of one row are *stride apart. */
+/* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in words; words of one row are *stride apart. */
 static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row,
                                          uint32_t *stride)
 {
     uint32_t tile_rows = f->kernels->tile_rows, first = row / tile_rows * tile_rows;
     *stride = n_rows - first < tile_rows ? n_rows - first : tile_rows;
-    return (size_t)first * n_inputs + (row - first);
+    return (size_t)first * (n_inputs / f->kernels->inputs_per_word) + (row - first);
 }
 
 #endif

@@ -23,7 +23,8 @@ static void place_scratch(const struct forward *f, struct worker_scratch *s, flo
 {
     const struct model_desc *m = f->model;
     const size_t queries = f->kernels->tile_rows;
-    s->halves = (uint16_t *)take(block, used, larger(m->d_model, 2 * m->d_head) / 2 + 1);
+    s->row = take(block, used, m->d_model);
+    s->shorts = (uint16_t *)take(block, used, larger(m->d_model, 2 * m->d_head) / 2 + 1);
     s->queries = take(block, used, queries * m->d_head);
     s->scores = take(block, used, queries * CPU_KV_SEGMENT);
     s->part.values = take(block, used, queries * f->kv->d_padded);
@@ -67,10 +68,11 @@ int forward_create(const struct model_desc *model, const struct weights *weights
     f->rows = calloc(max_rows, sizeof *f->rows);
     f->outputs = calloc(max_rows, sizeof *f->outputs);
     f->first_row = calloc(max_spans + (size_t)1, sizeof *f->first_row);
+    f->first_index = calloc(max_spans, sizeof *f->first_index);
     f->first_task = calloc(max_spans + (size_t)1, sizeof *f->first_task);
     f->scratch = calloc(n_workers, sizeof *f->scratch);
     f->partials = calloc(PARTIAL_STATES, sizeof *f->partials);
-    if (!f->rows || !f->outputs || !f->first_row || !f->first_task || !f->scratch || !f->partials)
+    if (!f->rows || !f->outputs || !f->first_row || !f->first_index || !f->first_task || !f->scratch || !f->partials)
         goto fail;
     f->memory_bytes = place_all(f, NULL) * sizeof(float);
     f->memory = memory_map(f->memory_bytes);
@@ -99,6 +101,7 @@ void forward_destroy(struct forward *f)
     free(f->partials);
     free(f->scratch);
     free(f->first_task);
+    free(f->first_index);
     free(f->first_row);
     free(f->outputs);
     free(f->rows);

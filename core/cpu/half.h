@@ -60,10 +60,13 @@ static inline float bfloat_to_float(uint16_t bfloat)
     return float_from_bits((uint32_t)bfloat << 16);
 }
 
-/* Exact for values that came from bfloat16; others are cut toward zero. */
+/* Float to bfloat16, nearest even; exact for values that came from bfloat16. NaN stays NaN. */
 static inline uint16_t bfloat_from_float(float value)
 {
-    return (uint16_t)(float_bits(value) >> 16);
+    uint32_t bits = float_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 #endif

@@ -17,7 +17,12 @@
  *     tile      input 0   x[r0][0] x[r1][0] ... x[rn][0]
  *               input 1   x[r0][1] ...
  *
+ * A value of a tile is a word of 32 bits: a float, or on a path that multiplies pairs (inputs_per_word 2) two neighbouring inputs
+ * in bfloat16, the lower one first. Such a path holds panels, keys and values in bfloat16 pairs as well: w[o][0] w[o][1] of an
+ * output stand together, then the next output's; key i and i+1 of a slot; a value of slots s and s+1.
+ *
  * Attention works on tiles of CPU_KEY_TILE keys and segments of CPU_KV_SEGMENT keys, both aligned to absolute positions.
+ * A call takes up to a segment: tiles[t] is where tile t lies, key 0 is the first of tiles[0].
  *
  * Threading: tables are constant, functions pure. The last lanes of a vector are computed like all others (callers pad).
  */
@@ -36,16 +41,20 @@ enum {
     CPU_HEAD_ALIGN = 32,        /* values of a head are padded to a multiple of this */
 };
 
-enum weight_type { WEIGHT_F16, WEIGHT_BF16 };
+enum weight_type { WEIGHT_F16, WEIGHT_BF16, WEIGHT_BF16_PAIRS };
 
 struct cpu_kernels {
-    const char *name;       /* "generic", "avx2", "avx512" */
-    const char *arithmetic; /* arithmetic class: equal text, equal bits */
-    uint32_t panel_width;   /* outputs in a panel */
-    uint32_t tile_rows;     /* most rows of a matmul, most queries of scores and accumulate_values */
+    const char *name;         /* "generic", "avx2", "avx512", "avx512bf16" */
+    const char *arithmetic;   /* arithmetic class: equal text, equal bits */
+    uint32_t panel_width;     /* outputs in a panel */
+    uint32_t tile_rows;       /* most rows of a matmul, most queries of scores and accumulate_values */
+    uint32_t inputs_per_word; /* 1, or 2 in bfloat16 */
 
-    /* Nearest even, as half_from_float. */
-    void (*halves_from_floats)(const float *in, uint16_t *out, size_t n);
+    /* Nearest even: to binary16 as half_from_float, or to bfloat16 where words are pairs. */
+    void (*shorts_from_floats)(const float *in, uint16_t *out, size_t n);
+
+    /* Packs n inputs of one row, a whole number of words: word i goes to words[i * stride]. */
+    void (*pack_inputs)(const float *in, uint32_t n, float *words, size_t stride);
 
     /*
      * out[n_panels][n_rows][panel_width] = products of one tile x (n_rows <= tile_rows) with consecutive panels,
@@ -58,30 +67,32 @@ struct cpu_kernels {
     void (*silu_multiply)(const float *gate, const float *up, float *out, uint32_t n);
 
     /*
-     * Scores of n_queries with the CPU_KEY_TILE keys of one tile: out[query * stride + key]. queries is [n_inputs][n_queries],
-     * keys is [n_inputs][CPU_KEY_TILE] in binary16.
+     * Scores of n_queries with the keys of n_tiles tiles: out[query * stride + key]. queries is [n_inputs /
+     * inputs_per_word][n_queries] words, a tile of keys [n_inputs][CPU_KEY_TILE] in the path's 16 bits.
      */
-    void (*score_keys)(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *keys, float *out,
-                       size_t stride);
+    void (*score_keys)(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *const *tiles, uint32_t n_tiles,
+                       float *out, size_t stride);
 
     /*
-     * Turns scores[first .. last) of a segment into exp(score - maximum) in place, and leaves the maximum and the sum of the
-     * exponentials. first < last <= CPU_KV_SEGMENT. Entries around the range, up to the next tile border, may be overwritten.
+     * Turns scores[first .. last) of a segment into weights exp(score - maximum) in place, and leaves the maximum and the sum of
+     * the exponentials. first < last <= CPU_KV_SEGMENT. Weights are words: float `key`, or pair `key / 2` of bfloat16, where a key
+     * outside the range has weight zero. Entries around the range, up to the next tile border, may be overwritten.
      */
     void (*softmax_segment)(float *scores, uint32_t first, uint32_t last, float *maximum, float *sum);
 
     /*
-     * out[query * n_values + i] += sum over keys first .. last-1 of a tile, in order, of weights[query * stride + key] *
-     * values[key][i]. values is [CPU_KEY_TILE][n_values] in binary16; n_values is a multiple of CPU_HEAD_ALIGN. Keys outside are
-     * not read.
+     * out[query * n_values + i] += sum over keys first .. last-1, in order, of the weight of key in weights[query * stride ...] *
+     * values[key][i]. A tile of values is [CPU_KEY_TILE][n_values] in 16 bits; n_values is a multiple of CPU_HEAD_ALIGN. Keys
+     * outside do not count, whatever they hold.
      */
-    void (*accumulate_values)(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *values, uint32_t n_values,
-                              uint32_t first, uint32_t last, float *out);
+    void (*accumulate_values)(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *const *tiles,
+                              uint32_t n_values, uint32_t first, uint32_t last, float *out);
 };
 
 /* The tables. NULL where the machine or the build lacks the instructions. */
 const struct cpu_kernels *cpu_kernels_generic(void);
 const struct cpu_kernels *cpu_kernels_avx2(void);
 const struct cpu_kernels *cpu_kernels_avx512(void);
+const struct cpu_kernels *cpu_kernels_avx512bf16(void);
 
 #endif

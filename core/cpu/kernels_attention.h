@@ -36,37 +36,47 @@ static void silu_multiply(const float *gate, const float *up, float *out, uint32
 
 /* ---- attention ---- */
 
-KERNEL_INLINE void score_tile(const uint32_t n_queries, const float *queries, uint32_t n_inputs, const uint16_t *keys, float *out,
-                              size_t stride)
+/* With this many queries or fewer, twice as many vectors side by side still fit the registers and hide the chains' latency. */
+enum { FEW_QUERIES = TILE_ROWS / 4, WIDE_VECS = 2 * PANEL_VECS };
+
+/* Scores with n_vecs vectors of keys, from vector `first` of the tiles on. */
+KERNEL_INLINE void score_vectors(const uint32_t n_queries, const uint32_t n_vecs, const float *queries, uint32_t n_inputs,
+                                 const uint16_t *const *tiles, uint32_t first, float *out, size_t stride)
 {
-    /* Two vectors of keys at a time: with tile_rows queries that is what the registers hold. */
-    enum { AT_ONCE = (int)KEY_VECS < (int)PANEL_VECS ? (int)KEY_VECS : (int)PANEL_VECS };
-    for (uint32_t first = 0; first < KEY_VECS; first += AT_ONCE) {
-        vec sum[TILE_ROWS][AT_ONCE];
+    const uint16_t *keys[WIDE_VECS];
+    vec sum[TILE_ROWS][WIDE_VECS];
+    UNROLL for (uint32_t v = 0; v < n_vecs; v++) keys[v] = tiles[(first + v) / KEY_VECS] + (first + v) % KEY_VECS * VEC_SHORTS;
+    UNROLL for (uint32_t q = 0; q < n_queries; q++) UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[q][v] = vec_zero();
+    for (uint32_t i = 0; i < n_inputs / INPUTS_PER_WORD; i++) {
+        vec key[WIDE_VECS];
+        UNROLL for (uint32_t v = 0; v < n_vecs; v++) key[v] = load_stored(keys[v] + (size_t)i * CPU_KEY_TILE * INPUTS_PER_WORD);
         UNROLL for (uint32_t q = 0; q < n_queries; q++)
-            UNROLL for (uint32_t v = 0; v < AT_ONCE; v++)
-                sum[q][v] = vec_zero();
-        for (uint32_t i = 0; i < n_inputs; i++) {
-            vec key[AT_ONCE];
-            UNROLL for (uint32_t v = 0; v < AT_ONCE; v++)
-                key[v] = vec_load_f16(keys + (size_t)i * CPU_KEY_TILE + (first + v) * LANES);
-            UNROLL for (uint32_t q = 0; q < n_queries; q++) {
-                vec query = vec_broadcast(queries[(size_t)i * n_queries + q]);
-                UNROLL for (uint32_t v = 0; v < AT_ONCE; v++)
-                    sum[q][v] = vec_multiply_add(query, key[v], sum[q][v]);
-            }
+        {
+            vec query = vec_broadcast(queries[(size_t)i * n_queries + q]);
+            UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[q][v] = multiply_words(query, key[v], sum[q][v]);
         }
-        UNROLL for (uint32_t q = 0; q < n_queries; q++)
-            UNROLL for (uint32_t v = 0; v < AT_ONCE; v++)
-                vec_store(out + q * stride + (first + v) * LANES, sum[q][v]);
     }
+    UNROLL for (uint32_t q = 0; q < n_queries; q++) UNROLL for (uint32_t v = 0; v < n_vecs; v++)
+        vec_store(out + q * stride + (first + v) * LANES, sum[q][v]);
 }
 
-static void score_keys(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *keys, float *out, size_t stride)
+KERNEL_INLINE void score_tiles(const uint32_t n_queries, const float *queries, uint32_t n_inputs, const uint16_t *const *tiles,
+                               uint32_t n_tiles, float *out, size_t stride)
 {
-#define SCORE_CASE(rows)                                              \
-    case rows:                                                        \
-        score_tile(rows, queries, n_inputs, keys, out, stride);       \
+    const uint32_t at_once = n_queries <= FEW_QUERIES ? WIDE_VECS : PANEL_VECS;
+    uint32_t v = 0;
+    for (; v + at_once <= n_tiles * KEY_VECS; v += at_once)
+        score_vectors(n_queries, at_once, queries, n_inputs, tiles, v, out, stride);
+    for (; v < n_tiles * KEY_VECS; v++)
+        score_vectors(n_queries, 1, queries, n_inputs, tiles, v, out, stride);
+}
+
+static void score_keys(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *const *tiles, uint32_t n_tiles,
+                       float *out, size_t stride)
+{
+#define SCORE_CASE(rows)                                                                                                           \
+    case rows:                                                                                                                     \
+        score_tiles(rows, queries, n_inputs, tiles, n_tiles, out, stride);                                                         \
         return;
     switch (n_queries) {
         FOR_EACH_ROW_COUNT(SCORE_CASE)
@@ -97,7 +107,7 @@ static void softmax_segment(float *scores, uint32_t first, uint32_t last, float 
         vec e = vec_exp(vec_add(vec_load(scores + i), shift));
         if (i < first || i + LANES > last)
             e = vec_keep(e, vec_zero(), (int)first - (int)i, (int)last - (int)i);
-        vec_store(scores + i, e);
+        store_attention_weights(scores, i, e);
         total = vec_add(total, e);
     }
     vec_store(lanes, total);
@@ -108,36 +118,50 @@ static void softmax_segment(float *scores, uint32_t first, uint32_t last, float 
     *sum = lanes[0];
 }
 
-KERNEL_INLINE void accumulate_tile(const uint32_t n_queries, const float *weights, size_t stride, const uint16_t *values,
-                                   uint32_t n_values, uint32_t first, uint32_t last, float *out)
+/* Adds keys first .. last-1 to n_vecs vectors of values, from value `column` on. */
+KERNEL_INLINE void accumulate_columns(const uint32_t n_queries, const uint32_t n_vecs, const float *weights, size_t stride,
+                                      const uint16_t *const *tiles, uint32_t n_values, uint32_t column, uint32_t first,
+                                      uint32_t last, float *out)
 {
-    for (uint32_t i = 0; i < n_values; i += PANEL_WIDTH) {
-        vec sum[TILE_ROWS][PANEL_VECS];
+    enum { WORDS_PER_TILE = CPU_KEY_TILE / INPUTS_PER_WORD };
+    vec sum[TILE_ROWS][WIDE_VECS];
+    UNROLL for (uint32_t q = 0; q < n_queries; q++) UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[q][v] =
+        vec_load(out + (size_t)q * n_values + column + v * LANES);
+    for (uint32_t word = first / INPUTS_PER_WORD; word * INPUTS_PER_WORD < last; word++) {
+        const uint16_t *values =
+            tiles[word / WORDS_PER_TILE] + ((size_t)(word % WORDS_PER_TILE) * n_values + column) * INPUTS_PER_WORD;
+        vec value[WIDE_VECS];
+        UNROLL for (uint32_t v = 0; v < n_vecs; v++) value[v] = load_stored(values + v * VEC_SHORTS);
+        /* Only one key of a pair may be seen: the other is taken as zero, for it may hold anything. */
+        if (INPUTS_PER_WORD == 2 && (word * 2 < first || word * 2 + 1 >= last))
+            UNROLL for (uint32_t v = 0; v < n_vecs; v++) value[v] = keep_in_pair(value[v], word * 2 >= first, word * 2 + 1 < last);
         UNROLL for (uint32_t q = 0; q < n_queries; q++)
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                sum[q][v] = vec_load(out + (size_t)q * n_values + i + v * LANES);
-        for (uint32_t key = first; key < last; key++) {
-            vec value[PANEL_VECS];
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                value[v] = vec_load_f16(values + (size_t)key * n_values + i + v * LANES);
-            UNROLL for (uint32_t q = 0; q < n_queries; q++) {
-                vec weight = vec_broadcast(weights[q * stride + key]);
-                UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                    sum[q][v] = vec_multiply_add(weight, value[v], sum[q][v]);
-            }
+        {
+            vec weight = vec_broadcast(weights[q * stride + word]);
+            UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[q][v] = multiply_words(weight, value[v], sum[q][v]);
         }
-        UNROLL for (uint32_t q = 0; q < n_queries; q++)
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                vec_store(out + (size_t)q * n_values + i + v * LANES, sum[q][v]);
     }
+    UNROLL for (uint32_t q = 0; q < n_queries; q++) UNROLL for (uint32_t v = 0; v < n_vecs; v++)
+        vec_store(out + (size_t)q * n_values + column + v * LANES, sum[q][v]);
 }
 
-static void accumulate_values(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *values, uint32_t n_values,
-                              uint32_t first, uint32_t last, float *out)
+KERNEL_INLINE void accumulate_tiles(const uint32_t n_queries, const float *weights, size_t stride, const uint16_t *const *tiles,
+                                    uint32_t n_values, uint32_t first, uint32_t last, float *out)
 {
-#define ACCUMULATE_CASE(rows)                                                                 \
-    case rows:                                                                                \
-        accumulate_tile(rows, weights, stride, values, n_values, first, last, out);           \
+    const uint32_t at_once = n_queries <= FEW_QUERIES ? WIDE_VECS : PANEL_VECS;
+    uint32_t i = 0;
+    for (; i + at_once * LANES <= n_values; i += at_once * LANES)
+        accumulate_columns(n_queries, at_once, weights, stride, tiles, n_values, i, first, last, out);
+    for (; i < n_values; i += PANEL_WIDTH)
+        accumulate_columns(n_queries, PANEL_VECS, weights, stride, tiles, n_values, i, first, last, out);
+}
+
+static void accumulate_values(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *const *tiles,
+                              uint32_t n_values, uint32_t first, uint32_t last, float *out)
+{
+#define ACCUMULATE_CASE(rows)                                                                                                      \
+    case rows:                                                                                                                     \
+        accumulate_tiles(rows, weights, stride, tiles, n_values, first, last, out);                                                \
         return;
     switch (n_queries) {
         FOR_EACH_ROW_COUNT(ACCUMULATE_CASE)

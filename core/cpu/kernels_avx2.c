@@ -91,7 +91,7 @@ static inline vec vec_keep(vec a, vec b, int first, int last)
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_and_si256(from_first, below_last)));
 }
 
-static void halves_from_floats(const float *in, uint16_t *out, size_t n)
+static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -99,6 +99,8 @@ static void halves_from_floats(const float *in, uint16_t *out, size_t n)
     for (; i < n; i++)
         out[i] = half_from_float(in[i]);
 }
+
+#include "core/cpu/kernels_floats.h"
 
 #include "core/cpu/kernels_body.h"
 

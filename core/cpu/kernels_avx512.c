@@ -1,33 +1,9 @@
-/* The AVX-512 path: panels of 32 outputs, tiles of 12 rows (24 of 32 registers hold sums). See kernels.h. */
-#include <immintrin.h>
-
+/* The AVX-512 path in float32. See kernels.h. */
+#include "core/cpu/kernels_avx512.h"
 #include "core/cpu/kernels.h"
 
-typedef __m512 vec;
-enum { LANES = 16, PANEL_VECS = 2, TILE_ROWS = 12 };
-#define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#define KERNELS_NAME          "avx512"
-#define KERNELS_ARITHMETIC    "cpu-avx512-f32"
-
-static inline vec vec_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-
-static inline vec vec_broadcast(float value)
-{
-    return _mm512_set1_ps(value);
-}
-
-static inline vec vec_load(const float *from)
-{
-    return _mm512_loadu_ps(from);
-}
-
-static inline void vec_store(float *to, vec value)
-{
-    _mm512_storeu_ps(to, value);
-}
+#define KERNELS_NAME       "avx512"
+#define KERNELS_ARITHMETIC "cpu-avx512-f32"
 
 static inline vec vec_load_f16(const uint16_t *from)
 {
@@ -39,56 +15,7 @@ static inline vec vec_load_bf16(const uint16_t *from)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16));
 }
 
-static inline vec vec_multiply_add(vec a, vec b, vec c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-static inline vec vec_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-static inline vec vec_multiply(vec a, vec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-static inline vec vec_divide(vec a, vec b)
-{
-    return _mm512_div_ps(a, b);
-}
-
-static inline vec vec_max(vec a, vec b)
-{
-    return _mm512_max_ps(a, b);
-}
-
-static inline vec vec_min(vec a, vec b)
-{
-    return _mm512_min_ps(a, b);
-}
-
-static inline vec vec_round(vec a)
-{
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
-/* value * 2^exponent, exponent integral. */
-static inline vec vec_scale_pow2(vec value, vec exponent)
-{
-    return _mm512_scalef_ps(value, exponent);
-}
-
-/* Lanes first <= i < last of a, the others of b. */
-static inline vec vec_keep(vec a, vec b, int first, int last)
-{
-    uint32_t below_last = last >= LANES ? 0xffffu : (1u << last) - 1;
-    uint32_t below_first = first <= 0 ? 0 : (1u << first) - 1;
-    return _mm512_mask_blend_ps((__mmask16)(below_last & ~below_first), b, a);
-}
-
-static void halves_from_floats(const float *in, uint16_t *out, size_t n)
+static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -99,6 +26,8 @@ static void halves_from_floats(const float *in, uint16_t *out, size_t n)
         _mm256_mask_storeu_epi16(out + i, rest, halves);
     }
 }
+
+#include "core/cpu/kernels_floats.h"
 
 #include "core/cpu/kernels_body.h"
 

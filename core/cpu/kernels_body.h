@@ -1,14 +1,15 @@
 /*
  * The kernels themselves, written once over a small set of vector operations. Each path (kernels_generic.c, kernels_avx2.c,
- * kernels_avx512.c) defines these and then includes this file, which ends in the path's table:
+ * kernels_avx512.c, kernels_avx512bf16.c) defines these and then includes this file, which ends in the path's table:
  *
  *     vec, LANES, PANEL_VECS, TILE_ROWS, FOR_EACH_ROW_COUNT(X), KERNELS_NAME, KERNELS_ARITHMETIC
- *     vec_zero vec_broadcast vec_load vec_store vec_load_f16 vec_load_bf16
+ *     vec_zero vec_broadcast vec_load vec_store
  *     vec_multiply_add vec_add vec_multiply vec_divide vec_max vec_min vec_round vec_scale_pow2 vec_keep
- *     halves_from_floats
+ *     shorts_from_floats
+ *     INPUTS_PER_WORD load_weights load_stored multiply_words keep_in_pair store_attention_weights pack_inputs
  *
- * The same source gives each path its own arithmetic class: they differ in how many lanes a sum of exponentials has and in
- * whether a product is rounded before it is added.
+ * kernels_floats.h has the last line for the float32 paths. The same source gives each path its own arithmetic class: they
+ * differ in what a word is, in how many lanes a sum of exponentials has and in whether a product is rounded before it is added.
  */
 #ifndef HEARSAY_CPU_KERNELS_BODY_H
 #define HEARSAY_CPU_KERNELS_BODY_H
@@ -22,11 +23,8 @@
 #define UNROLL        _Pragma("GCC unroll 16")
 
 enum { PANEL_WIDTH = LANES * PANEL_VECS, KEY_VECS = CPU_KEY_TILE / LANES };
-
-KERNEL_INLINE vec load_weights(const uint16_t *weights, enum weight_type type)
-{
-    return type == WEIGHT_F16 ? vec_load_f16(weights) : vec_load_bf16(weights);
-}
+/* 16-bit values behind a vector of words. */
+enum { VEC_SHORTS = LANES * INPUTS_PER_WORD };
 
 #include "core/cpu/kernels_attention.h"
 #include "core/cpu/kernels_products.h"
@@ -36,7 +34,9 @@ static const struct cpu_kernels table = {
     .arithmetic = KERNELS_ARITHMETIC,
     .panel_width = PANEL_WIDTH,
     .tile_rows = TILE_ROWS,
-    .halves_from_floats = halves_from_floats,
+    .inputs_per_word = INPUTS_PER_WORD,
+    .shorts_from_floats = shorts_from_floats,
+    .pack_inputs = pack_inputs,
     .matmul = matmul,
     .silu_multiply = silu_multiply,
     .score_keys = score_keys,

@@ -117,11 +117,13 @@ static inline vec vec_keep(vec a, vec b, int first, int last)
     return a;
 }
 
-static void halves_from_floats(const float *in, uint16_t *out, size_t n)
+static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = half_from_float(in[i]);
 }
+
+#include "core/cpu/kernels_floats.h"
 
 #include "core/cpu/kernels_body.h"
 

@@ -12,27 +12,24 @@ KERNEL_INLINE void matmul_tile(const uint32_t rows, const uint32_t n_panels, con
 {
     vec sum[CPU_MAX_PANELS_AT_ONCE][TILE_ROWS][PANEL_VECS];
     const size_t panel_size = (size_t)n_inputs * PANEL_WIDTH;
-    UNROLL for (uint32_t p = 0; p < n_panels; p++)
-        UNROLL for (uint32_t r = 0; r < rows; r++)
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                sum[p][r][v] = vec_zero();
-    for (uint32_t k = 0; k < n_inputs; k++) {
-        UNROLL for (uint32_t p = 0; p < n_panels; p++) {
-            const uint16_t *weights = panels + p * panel_size + (size_t)k * PANEL_WIDTH;
+    UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t r = 0; r < rows; r++)
+        UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[p][r][v] = vec_zero();
+    for (uint32_t k = 0; k < n_inputs / INPUTS_PER_WORD; k++) {
+        UNROLL for (uint32_t p = 0; p < n_panels; p++)
+        {
+            const uint16_t *weights = panels + p * panel_size + (size_t)k * PANEL_VECS * VEC_SHORTS;
             vec w[PANEL_VECS];
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                w[v] = load_weights(weights + v * LANES, type);
-            UNROLL for (uint32_t r = 0; r < rows; r++) {
+            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) w[v] = load_weights(weights + v * VEC_SHORTS, type);
+            UNROLL for (uint32_t r = 0; r < rows; r++)
+            {
                 vec input = vec_broadcast(x[(size_t)k * rows + r]);
-                UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                    sum[p][r][v] = vec_multiply_add(input, w[v], sum[p][r][v]);
+                UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[p][r][v] = multiply_words(input, w[v], sum[p][r][v]);
             }
         }
     }
-    UNROLL for (uint32_t p = 0; p < n_panels; p++)
-        UNROLL for (uint32_t r = 0; r < rows; r++)
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                vec_store(out + ((size_t)p * rows + r) * PANEL_WIDTH + v * LANES, sum[p][r][v]);
+    UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t r = 0; r < rows; r++)
+        UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
+            vec_store(out + ((size_t)p * rows + r) * PANEL_WIDTH + v * LANES, sum[p][r][v]);
 }
 
 /* Few rows leave registers free: more panels side by side hide the latency of the chains. */
@@ -49,14 +46,16 @@ KERNEL_INLINE void matmul_rows(const uint32_t rows, const enum weight_type type,
             matmul_tile(rows, 1, type, panels + p * panel_size, n_inputs, x, out + (size_t)p * rows * PANEL_WIDTH);
 }
 
-#define MATMUL_FOR(rows)                                                                                                       \
-    static void matmul_##rows(const uint16_t *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels,             \
-                              const float *x, float *out)                                                                      \
-    {                                                                                                                          \
-        if (type == WEIGHT_F16)                                                                                                \
-            matmul_rows(rows, WEIGHT_F16, panels, n_inputs, n_panels, x, out);                                                 \
-        else                                                                                                                   \
-            matmul_rows(rows, WEIGHT_BF16, panels, n_inputs, n_panels, x, out);                                                \
+#define MATMUL_FOR(rows)                                                                                                           \
+    static void matmul_##rows(const uint16_t *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x, \
+                              float *out)                                                                                          \
+    {                                                                                                                              \
+        if (INPUTS_PER_WORD == 2)                                                                                                  \
+            matmul_rows(rows, WEIGHT_BF16_PAIRS, panels, n_inputs, n_panels, x, out);                                              \
+        else if (type == WEIGHT_F16)                                                                                               \
+            matmul_rows(rows, WEIGHT_F16, panels, n_inputs, n_panels, x, out);                                                     \
+        else                                                                                                                       \
+            matmul_rows(rows, WEIGHT_BF16, panels, n_inputs, n_panels, x, out);                                                    \
     }
 FOR_EACH_ROW_COUNT(MATMUL_FOR)
 

@@ -14,7 +14,8 @@ uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens)
     return (uint64_t)model->n_layers * model->n_kv_heads * page_tokens * (model->d_head + padded_head(model)) * sizeof(uint16_t);
 }
 
-int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, struct error *err)
+int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, uint32_t group,
+                 struct error *err)
 {
     *pool = (struct kv_pool){
         .page_size = kv_page_bytes(model, page_tokens) / sizeof(uint16_t),
@@ -23,6 +24,7 @@ int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t 
         .n_kv_heads = model->n_kv_heads,
         .d_head = model->d_head,
         .d_padded = padded_head(model),
+        .group = group,
     };
     pool->head_size = (size_t)page_tokens * (pool->d_head + pool->d_padded);
     size_t bytes = n_pages * pool->page_size * sizeof(uint16_t);
@@ -41,13 +43,13 @@ void kv_pool_fini(struct kv_pool *pool)
 void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head, const uint16_t *key,
                    const uint16_t *value)
 {
-    uint32_t lane = slot % CPU_KEY_TILE;
-    uint16_t *keys = kv_pool_keys(pool, page, slot - lane, layer, head) + lane;
-    uint16_t *values = kv_pool_values(pool, page, slot, layer, head);
-    for (uint32_t i = 0; i < pool->d_head; i++)
-        keys[(size_t)i * CPU_KEY_TILE] = key[i];
-    memcpy(values, value, pool->d_head * sizeof *values);
-    memset(values + pool->d_head, 0, (pool->d_padded - pool->d_head) * sizeof *values);
+    const uint32_t lane = slot % CPU_KEY_TILE, group = pool->group;
+    uint16_t *keys = kv_pool_keys(pool, page, slot - lane, layer, head) + lane * group;
+    uint16_t *values = kv_pool_values(pool, page, slot - slot % group, layer, head) + slot % group;
+    for (uint32_t i = 0; i < pool->d_head; i += group)
+        memcpy(keys + (size_t)i * CPU_KEY_TILE, key + i, group * sizeof *keys);
+    for (uint32_t i = 0; i < pool->d_padded; i++)
+        values[(size_t)i * group] = i < pool->d_head ? value[i] : 0;
 }
 
 void kv_pool_copy(const struct kv_pool *pool, uint32_t dst, uint32_t src, uint32_t part, uint32_t n_parts)

@@ -1,5 +1,5 @@
 /*
- * The memory behind KV pages. A page holds page_tokens positions of all layers in FP16:
+ * The memory behind KV pages. A page holds page_tokens positions of all layers in 16-bit values, FP16:
  *
  *     page     layer 0: head 0 | head 1 | ...        layer 1: ...
  *     head     keys                                   values
@@ -8,7 +8,8 @@
  *                           ...   d_head lines              ...
  *              key tile 1   slots 16 .. 31                  slot page_tokens-1
  *
- * Keys stand transposed in tiles of CPU_KEY_TILE slots, so that one vector holds one value of 16 keys and each score is a
+ * (In a pool of group 2, for kernels that multiply pairs: keys k0[0] k0[1] k1[0] k1[1] ..., values v0[0] v1[0] v0[1] v1[1] ...,
+ * BF16.) Keys stand transposed in tiles of CPU_KEY_TILE slots, so that one vector holds one value of 16 keys and each score is a
  * lane; values stand by slot, padded with zeros to d_padded, so that each output value is a lane.
  *
  * Threading: plain memory; the step orders who writes and reads.
@@ -32,14 +33,16 @@ struct kv_pool {
     uint32_t n_kv_heads;
     uint32_t d_head;
     uint32_t d_padded;
+    uint32_t group; /* values that stand together: kernels' inputs_per_word */
 };
 
 /* Bytes of one page, for sizing a pool. */
 uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens);
 /* 0 or HS_ERR_NO_MEMORY. */
-int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, struct error *err);
+int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, uint32_t group,
+                 struct error *err);
 void kv_pool_fini(struct kv_pool *pool);
-/* Stores one position's key and value (d_head halves each) of a head. */
+/* Stores one position's key and value (d_head each) of a head. */
 void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head, const uint16_t *key,
                    const uint16_t *value);
 /* Copies part `part` of `n_parts` of a page. */
@@ -52,7 +55,7 @@ static inline uint16_t *kv_pool_keys(const struct kv_pool *pool, uint32_t page, 
            (size_t)slot * pool->d_head;
 }
 
-/* Values from slot on: [...][d_padded]. */
+/* Values from slot on, a multiple of group: [...][d_padded]. */
 static inline uint16_t *kv_pool_values(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head)
 {
     return kv_pool_keys(pool, page, 0, layer, head) + (size_t)pool->page_tokens * pool->d_head + (size_t)slot * pool->d_padded;

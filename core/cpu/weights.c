@@ -27,7 +27,10 @@ static int add_matrix(struct weights *w, struct packed_matrix *matrix, const str
     if (status)
         return status;
     matrix->source = *t;
-    matrix->type = t->type == TENSOR_BF16 ? WEIGHT_BF16 : WEIGHT_F16;
+    if (w->kernels->inputs_per_word == 2)
+        matrix->type = WEIGHT_BF16_PAIRS;
+    else
+        matrix->type = t->type == TENSOR_BF16 ? WEIGHT_BF16 : WEIGHT_F16;
     matrix->n_inputs = cols;
     matrix->n_outputs = rows;
     matrix->n_panels = (rows + w->kernels->panel_width - 1) / w->kernels->panel_width;
@@ -219,7 +222,7 @@ static bool finite_halves(const uint16_t *halves, size_t n)
 
 static void fill_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, float *scratch)
 {
-    const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs;
+    const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs, group = w->kernels->inputs_per_word;
     uint16_t *out = matrix->panels + (size_t)panel * n_inputs * width;
     uint16_t *rows = (uint16_t *)(scratch + n_inputs);
     uint32_t first = panel * width;
@@ -232,13 +235,13 @@ static void fill_panel(struct weights *w, const struct packed_matrix *matrix, ui
                 row[i] = bfloat_from_float(scratch[i]);
             continue;
         }
-        w->kernels->halves_from_floats(scratch, row, n_inputs);
-        if (!finite_halves(row, n_inputs))
+        w->kernels->shorts_from_floats(scratch, row, n_inputs);
+        if (matrix->type == WEIGHT_F16 && !finite_halves(row, n_inputs))
             atomic_fetch_add(&w->n_overflows, 1);
     }
-    for (uint32_t i = 0; i < n_inputs; i++)
+    for (uint32_t i = 0; i < n_inputs; i += group)
         for (uint32_t r = 0; r < n_rows; r++)
-            out[(size_t)i * width + r] = rows[(size_t)r * n_inputs + i];
+            memcpy(out + (size_t)i * width + r * group, rows + (size_t)r * n_inputs + i, group * sizeof *out);
     atomic_fetch_add_explicit(&w->filled_bytes, (uint64_t)n_inputs * width * sizeof(uint16_t), memory_order_relaxed);
 }
 

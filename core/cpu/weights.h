@@ -2,7 +2,7 @@
  * A model's weights as the kernels want them: matrices in 16 bits, packed in panels (kernels.h); vectors in float.
  *
  * A matrix stored as BF16 stays BF16; every other format is dequantised and rounded to FP16. A value beyond FP16's range
- * ends the loading.
+ * ends the loading. Where the kernels multiply pairs of BF16, every matrix is rounded to BF16.
  *
  * Key centres: Qwen2's key biases reach 240, and a key rounded to FP16 at that size loses what tells keys apart (lowest cosine of
  * the logits 0.99986). A constant vector taken from all keys of a head changes no softmax, so the part of the bias that lies in
@@ -23,7 +23,7 @@
 #include "core/port/model.h"
 
 struct packed_matrix {
-    uint16_t *panels;  /* [n_panels][n_inputs][panel_width], outputs beyond n_outputs zero */
+    uint16_t *panels;  /* [n_panels][n_inputs][panel_width] or in pairs (kernels.h), outputs beyond n_outputs zero */
     const float *bias; /* [n_outputs] or NULL */
     enum weight_type type;
     uint32_t n_inputs;

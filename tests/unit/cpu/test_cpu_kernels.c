@@ -45,13 +45,41 @@ static double value_of(uint16_t bits, enum weight_type type)
     return type == WEIGHT_F16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
 
+/* ---- what depends on the path's words (kernels.h) ---- */
+
+static bool pairs(void)
+{
+    return kernels->inputs_per_word == 2;
+}
+
+/* Of keys and values. */
+static enum weight_type stored_type(void)
+{
+    return pairs() ? WEIGHT_BF16_PAIRS : WEIGHT_F16;
+}
+
+/* What a product sees of an input. */
+static double input_value(float value)
+{
+    return pairs() ? tiny_round_to_bfloat(value) : value;
+}
+
+/* Index of input (or slot) i, place j, in memory that holds groups of inputs_per_word inputs for each of width places. */
+static size_t grouped(uint32_t i, uint32_t j, uint32_t width)
+{
+    uint32_t group = kernels->inputs_per_word;
+    return (size_t)(i / group) * width * group + j * group + i % group;
+}
+
 /* All 65,536 halves there and back, and floats around every rounding border, against arithmetic on exponents. */
 static void test_half_conversions(void **state)
 {
+    if (pairs())
+        return;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         float value = half_to_float((uint16_t)bits);
         uint16_t back;
-        kernels->halves_from_floats(&value, &back, 1);
+        kernels->shorts_from_floats(&value, &back, 1);
         assert_int_equal(half_from_float(value), back);
         if ((bits & 0x7fff) > 0x7c00) {
             assert_true(isnan(value) && (back & 0x7fff) > 0x7c00);
@@ -73,7 +101,7 @@ static void test_half_conversions(void **state)
             if (round % 2) /* exactly between two halves, or next to it */
                 in[i] = float_from_bits(((float_bits(in[i]) & 0xffffe000u) | 0x1000u) + (uint32_t)rng_below(&rng, 3) - 1);
         }
-        kernels->halves_from_floats(in, out, n);
+        kernels->shorts_from_floats(in, out, n);
         for (size_t i = 0; i < n; i++) {
             double expected = tiny_round_to_half(in[i]);
             assert_true((double)half_to_float(out[i]) == expected);
@@ -82,10 +110,38 @@ static void test_half_conversions(void **state)
     }
 }
 
+/* The same for bfloat16, whose denormals count as zero in this path. */
+static void test_bfloat_conversions(void **state)
+{
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        float value = bfloat_to_float((uint16_t)bits);
+        uint16_t back = bfloat_from_float(value);
+        if ((bits & 0x7fff) > 0x7f80)
+            assert_true(isnan(value) && (back & 0x7fff) > 0x7f80);
+        else
+            assert_int_equal(back, bits);
+        if (!pairs() || isnan(value))
+            continue;
+        kernels->shorts_from_floats(&value, &back, 1);
+        assert_int_equal(back, (bits & 0x7f80) ? bits : bits & 0x8000);
+    }
+    for (int round = 0; round < 20000; round++) {
+        float in = (float)ldexp(uniform(), (int)rng_below(&rng, 200) - 100);
+        uint16_t out = bfloat_from_float(in);
+        if (round % 2) /* exactly between two values, or next to it */
+            in = float_from_bits(((float_bits(in) & 0xffff0000u) | 0x8000u) + (uint32_t)rng_below(&rng, 3) - 1);
+        assert_true((double)bfloat_to_float(bfloat_from_float(in)) == tiny_round_to_bfloat(in));
+        if (pairs()) {
+            kernels->shorts_from_floats(&in, &out, 1);
+            assert_int_equal(out, bfloat_from_float(in));
+        }
+    }
+}
+
 static void check_products(enum weight_type type, uint32_t n_inputs)
 {
     static uint16_t panels[CPU_MAX_PANELS_AT_ONCE * MAX_INPUTS * CPU_MAX_PANEL_WIDTH];
-    static float x[CPU_MAX_TILE_ROWS * MAX_INPUTS], tile[CPU_MAX_TILE_ROWS * MAX_INPUTS];
+    static float x[CPU_MAX_TILE_ROWS * MAX_INPUTS], tile[CPU_MAX_TILE_ROWS * MAX_INPUTS], row[MAX_INPUTS];
     static float out[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
     static float single[CPU_MAX_PANELS_AT_ONCE][CPU_MAX_TILE_ROWS][CPU_MAX_PANEL_WIDTH];
     const uint32_t width = kernels->panel_width;
@@ -94,11 +150,12 @@ static void check_products(enum weight_type type, uint32_t n_inputs)
     for (uint32_t r = 0; r < kernels->tile_rows; r++) {
         for (uint32_t p = 0; p < CPU_MAX_PANELS_AT_ONCE; p++) {
             const uint16_t *panel = panels + (size_t)p * n_inputs * width;
-            kernels->matmul(panel, type, n_inputs, 1, x + (size_t)r * n_inputs, 1, single[p][r]);
+            kernels->pack_inputs(x + (size_t)r * n_inputs, n_inputs, row, 1);
+            kernels->matmul(panel, type, n_inputs, 1, row, 1, single[p][r]);
             for (uint32_t i = 0; i < width; i++) {
                 double expected = 0, magnitude = 0;
                 for (uint32_t k = 0; k < n_inputs; k++) {
-                    double product = value_of(panel[(size_t)k * width + i], type) * x[(size_t)r * n_inputs + k];
+                    double product = value_of(panel[grouped(k, i, width)], type) * input_value(x[(size_t)r * n_inputs + k]);
                     expected += product;
                     magnitude += fabs(product);
                 }
@@ -107,9 +164,8 @@ static void check_products(enum weight_type type, uint32_t n_inputs)
         }
     }
     for (uint32_t rows = 1; rows <= kernels->tile_rows; rows++) {
-        for (uint32_t k = 0; k < n_inputs; k++)
-            for (uint32_t r = 0; r < rows; r++)
-                tile[(size_t)k * rows + r] = x[(size_t)r * n_inputs + k];
+        for (uint32_t r = 0; r < rows; r++)
+            kernels->pack_inputs(x + (size_t)r * n_inputs, n_inputs, tile + r, rows);
         for (uint32_t n = 1; n <= CPU_MAX_PANELS_AT_ONCE; n++) {
             kernels->matmul(panels, type, n_inputs, n, tile, rows, out);
             for (uint32_t p = 0; p < n; p++)
@@ -121,6 +177,12 @@ static void check_products(enum weight_type type, uint32_t n_inputs)
 
 static void test_matmul(void **state)
 {
+    if (pairs()) {
+        check_products(WEIGHT_BF16_PAIRS, 576);
+        check_products(WEIGHT_BF16_PAIRS, 2);
+        check_products(WEIGHT_BF16_PAIRS, 38);
+        return;
+    }
     check_products(WEIGHT_F16, 576);
     check_products(WEIGHT_F16, 1);
     check_products(WEIGHT_F16, 37);
@@ -146,32 +208,50 @@ static void test_silu(void **state)
     }
 }
 
+/* Tiles in any order in memory. */
 static void test_scores(void **state)
 {
-    static float queries[CPU_MAX_TILE_ROWS * MAX_VALUES], one[MAX_VALUES];
-    static uint16_t keys[MAX_VALUES * CPU_KEY_TILE];
-    float out[CPU_MAX_TILE_ROWS * 20], single[CPU_KEY_TILE];
+    enum { TILES = 5, STRIDE = TILES * CPU_KEY_TILE + 4 };
+    static float queries[CPU_MAX_TILE_ROWS * MAX_VALUES], vectors[CPU_MAX_TILE_ROWS * MAX_VALUES], one[MAX_VALUES];
+    static uint16_t keys[TILES][MAX_VALUES * CPU_KEY_TILE];
+    const uint16_t *const tiles[TILES] = {keys[3], keys[0], keys[4], keys[1], keys[2]};
+    float out[CPU_MAX_TILE_ROWS * STRIDE], single[CPU_KEY_TILE];
     const uint32_t sizes[] = {64, 128, 24, 2};
     for (uint32_t s = 0; s < 4; s++) {
         uint32_t n_inputs = sizes[s];
-        fill_weights(keys, (size_t)n_inputs * CPU_KEY_TILE, WEIGHT_F16);
+        for (uint32_t t = 0; t < TILES; t++)
+            fill_weights(keys[t], (size_t)n_inputs * CPU_KEY_TILE, stored_type());
         for (uint32_t n = 1; n <= kernels->tile_rows; n++) {
-            fill_floats(queries, (size_t)n * n_inputs);
-            kernels->score_keys(queries, n, n_inputs, keys, out, 20);
-            for (uint32_t q = 0; q < n; q++) {
-                for (uint32_t i = 0; i < n_inputs; i++)
-                    one[i] = queries[(size_t)i * n + q];
-                kernels->score_keys(one, 1, n_inputs, keys, single, CPU_KEY_TILE);
-                assert_memory_equal(single, out + (size_t)q * 20, sizeof single);
+            uint32_t n_tiles = 1 + n % TILES;
+            fill_floats(vectors, (size_t)n * n_inputs);
+            for (uint32_t q = 0; q < n; q++)
+                kernels->pack_inputs(vectors + (size_t)q * n_inputs, n_inputs, queries + q, n);
+            kernels->score_keys(queries, n, n_inputs, tiles, n_tiles, out, STRIDE);
+            for (uint32_t i = 0; i < n * n_tiles; i++) {
+                uint32_t q = i / n_tiles, t = i % n_tiles;
+                const float *vector = vectors + (size_t)q * n_inputs;
+                kernels->pack_inputs(vector, n_inputs, one, 1);
+                kernels->score_keys(one, 1, n_inputs, tiles + t, 1, single, CPU_KEY_TILE);
+                assert_memory_equal(single, out + (size_t)q * STRIDE + (size_t)t * CPU_KEY_TILE, sizeof single);
                 for (uint32_t key = 0; key < CPU_KEY_TILE; key++) {
                     double expected = 0;
-                    for (uint32_t i = 0; i < n_inputs; i++)
-                        expected += (double)one[i] * half_to_float(keys[(size_t)i * CPU_KEY_TILE + key]);
+                    for (uint32_t k = 0; k < n_inputs; k++)
+                        expected += input_value(vector[k]) * value_of(tiles[t][grouped(k, key, CPU_KEY_TILE)], stored_type());
                     assert_true(fabs(single[key] - expected) < 1e-5);
                 }
             }
         }
     }
+}
+
+/* Weight of a key in a row of weights. */
+static double weight_of(const float *row, uint32_t key)
+{
+    uint16_t two[2];
+    if (!pairs())
+        return row[key];
+    memcpy(two, row + key / 2, sizeof two);
+    return bfloat_to_float(two[key % 2]);
 }
 
 static void test_softmax(void **state)
@@ -190,48 +270,70 @@ static void test_softmax(void **state)
         assert_true(maximum == top);
         for (uint32_t i = first; i < last; i++) {
             double expected = exp(before[i] - (float)top); /* the difference rounded to float, as is natural */
+            double tolerance = pairs() ? 0x1.01p-8 : 3e-7, weight = weight_of(scores, i);
             total += expected;
-            assert_true(fabs(scores[i] - expected) <= 3e-7 * expected + 1e-37);
+            assert_true(fabs(weight - expected) <= tolerance * expected + 1e-37);
             if (before[i] == top)
-                assert_true(scores[i] == 1);
+                assert_true(weight == 1);
         }
+        if (pairs() && first % 2)
+            assert_true(weight_of(scores, first - 1) == 0);
+        if (pairs() && last % 2)
+            assert_true(weight_of(scores, last) == 0);
         assert_true(fabs(sum - total) <= 1e-6 * total);
     }
 }
 
-/* Values outside the range are NaN: touching one would show. */
-static void test_accumulate(void **state)
+/* Values outside the range are NaN: taking one into account would show. */
+static void check_accumulate(uint32_t n_values, uint32_t n, uint32_t n_tiles)
 {
-    static uint16_t values[CPU_KEY_TILE * MAX_VALUES];
-    static float weights[CPU_MAX_TILE_ROWS * CPU_KEY_TILE], out[CPU_MAX_TILE_ROWS * MAX_VALUES],
+    enum { TILES = 4, KEYS = TILES * CPU_KEY_TILE };
+    static uint16_t values[TILES][CPU_KEY_TILE * MAX_VALUES];
+    static float plain[CPU_MAX_TILE_ROWS * KEYS], weights[CPU_MAX_TILE_ROWS * KEYS], out[CPU_MAX_TILE_ROWS * MAX_VALUES],
         start[CPU_MAX_TILE_ROWS * MAX_VALUES];
+    const uint16_t *const tiles[TILES] = {values[2], values[0], values[3], values[1]};
     float single[MAX_VALUES];
-    for (uint32_t n_values = CPU_HEAD_ALIGN; n_values <= MAX_VALUES; n_values += CPU_HEAD_ALIGN) {
-        for (uint32_t n = 1; n <= kernels->tile_rows; n++) {
-            uint32_t first = (uint32_t)rng_below(&rng, CPU_KEY_TILE);
-            uint32_t last = first + 1 + (uint32_t)rng_below(&rng, CPU_KEY_TILE - first);
-            fill_weights(values, (size_t)CPU_KEY_TILE * n_values, WEIGHT_F16);
-            for (uint32_t i = 0; i < CPU_KEY_TILE * n_values; i++)
-                if (i / n_values < first || i / n_values >= last)
-                    values[i] = 0x7e00;
-            fill_floats(weights, (size_t)n * CPU_KEY_TILE);
-            fill_floats(start, (size_t)n * n_values);
-            memcpy(out, start, sizeof out);
-            kernels->accumulate_values(weights, CPU_KEY_TILE, n, values, n_values, first, last, out);
-            for (uint32_t q = 0; q < n; q++) {
-                memcpy(single, start + (size_t)q * n_values, n_values * sizeof(float));
-                kernels->accumulate_values(weights + (size_t)q * CPU_KEY_TILE, CPU_KEY_TILE, 1, values, n_values, first, last,
-                                           single);
-                assert_memory_equal(single, out + (size_t)q * n_values, n_values * sizeof(float));
-                for (uint32_t i = 0; i < n_values; i++) {
-                    double expected = start[(size_t)q * n_values + i];
-                    for (uint32_t key = first; key < last; key++)
-                        expected += (double)weights[q * CPU_KEY_TILE + key] * half_to_float(values[(size_t)key * n_values + i]);
-                    assert_true(fabs(single[i] - expected) < 1e-5);
-                }
-            }
+    uint32_t first = (uint32_t)rng_below(&rng, CPU_KEY_TILE), end = n_tiles * CPU_KEY_TILE;
+    uint32_t last = end - (uint32_t)rng_below(&rng, n_tiles > 1 ? CPU_KEY_TILE : end - first);
+    for (uint32_t key = 0; key < end; key++)
+        for (uint32_t i = 0; i < n_values; i++) {
+            uint16_t *value = (uint16_t *)tiles[key / CPU_KEY_TILE] + grouped(key % CPU_KEY_TILE, i, n_values);
+            *value = 0x7fff; /* NaN in both formats */
+            if (key >= first && key < last)
+                fill_weights(value, 1, stored_type());
+        }
+    fill_floats(plain, (size_t)n * KEYS);
+    fill_floats(start, (size_t)n * n_values);
+    for (uint32_t q = 0; q < n; q++) {
+        for (uint32_t key = 0; key < KEYS; key++) /* as softmax_segment leaves them */
+            plain[q * KEYS + key] = key >= first && key < last ? plain[q * KEYS + key] : 0;
+        kernels->pack_inputs(plain + (size_t)q * KEYS, KEYS, weights + (size_t)q * KEYS, 1);
+    }
+    memcpy(out, start, sizeof out);
+    kernels->accumulate_values(weights, KEYS, n, tiles, n_values, first, last, out);
+    for (uint32_t q = 0; q < n; q++) {
+        memcpy(single, start + (size_t)q * n_values, n_values * sizeof(float));
+        for (uint32_t t = 0; t < n_tiles; t++) /* tile by tile */
+            kernels->accumulate_values(weights + (size_t)q * KEYS + t * CPU_KEY_TILE / kernels->inputs_per_word, KEYS, 1, tiles + t,
+                                       n_values, t == 0 ? first : 0, t + 1 == n_tiles ? last - t * CPU_KEY_TILE : CPU_KEY_TILE,
+                                       single);
+        assert_memory_equal(single, out + (size_t)q * n_values, n_values * sizeof(float));
+        for (uint32_t i = 0; i < n_values; i++) {
+            double expected = start[(size_t)q * n_values + i];
+            for (uint32_t key = first; key < last; key++)
+                expected += weight_of(weights + (size_t)q * KEYS, key) *
+                            value_of(tiles[key / CPU_KEY_TILE][grouped(key % CPU_KEY_TILE, i, n_values)], stored_type());
+            assert_true(fabs(single[i] - expected) < 3e-5);
         }
     }
+}
+
+static void test_accumulate(void **state)
+{
+    for (uint32_t n_values = CPU_HEAD_ALIGN; n_values <= MAX_VALUES; n_values += CPU_HEAD_ALIGN)
+        for (uint32_t n = 1; n <= kernels->tile_rows; n++)
+            for (uint32_t n_tiles = 1; n_tiles <= 4; n_tiles++)
+                check_accumulate(n_values, n, n_tiles);
 }
 
 /* Against the C library, over the angles that positions up to 131,072 give. */
@@ -247,18 +349,20 @@ static void test_sine_and_cosine(void **state)
 int main(int argc, char **argv)
 {
     const char *path = argc > 1 ? argv[1] : "generic";
-    kernels = strcmp(path, "avx512") == 0 ? cpu_kernels_avx512()
-              : strcmp(path, "avx2") == 0 ? cpu_kernels_avx2()
-                                          : cpu_kernels_generic();
+    kernels = strcmp(path, "avx512bf16") == 0 ? cpu_kernels_avx512bf16()
+              : strcmp(path, "avx512") == 0   ? cpu_kernels_avx512()
+              : strcmp(path, "avx2") == 0     ? cpu_kernels_avx2()
+                                              : cpu_kernels_generic();
     if (!kernels) {
         printf("skipped: this CPU has no %s\n", path);
         return 77;
     }
     rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_half_conversions), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_silu),
-        cmocka_unit_test(test_scores),           cmocka_unit_test(test_softmax), cmocka_unit_test(test_accumulate),
-        cmocka_unit_test(test_sine_and_cosine),
+        cmocka_unit_test(test_half_conversions), cmocka_unit_test(test_bfloat_conversions),
+        cmocka_unit_test(test_matmul),           cmocka_unit_test(test_silu),
+        cmocka_unit_test(test_scores),           cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_accumulate),       cmocka_unit_test(test_sine_and_cosine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,8 +60,11 @@ static float *new_logits(uint32_t n)
 
 /* ---- against the reference ---- */
 
-static void check_model(const struct tiny_options *options, uint32_t n, uint32_t chunk)
+static void check_model(const struct tiny_options *given, uint32_t n, uint32_t chunk)
 {
+    const bool bfloat = path == CPU_PATH_AVX512_BF16;
+    struct tiny_options o = *given, *options = &o;
+    options->bfloat = bfloat;
     struct tiny_model *model = tiny_model_create(options);
     struct backend *backend = session_backend(tiny_model_desc(model), path, 2, PAGES);
     uint32_t tokens[600], pages[PAGES];
@@ -84,8 +87,9 @@ static void check_model(const struct tiny_options *options, uint32_t n, uint32_t
         lowest_cosine = dot / sqrt(a * b) < lowest_cosine ? dot / sqrt(a * b) : lowest_cosine;
     }
     print_message("largest difference %.2g, lowest cosine 1 - %.2g\n", worst, 1 - lowest_cosine);
-    assert_true(worst < 0.001);
-    assert_true(lowest_cosine > 0.9999999);
+    /* In bf16, queries and softmax weights are rounded too, and a sum's last bit may round its reader's input the other way. */
+    assert_true(worst < (bfloat ? 0.1 : 0.001));
+    assert_true(lowest_cosine > (bfloat ? 0.9997 : 0.9999999));
     free(expected);
     free(logits);
     backend->ops->destroy(backend);
@@ -224,7 +228,7 @@ static void test_chunks_threads_pages_window(void **state)
     check_chunks_and_threads(100);
 }
 
-/* The sequence in chunks of changing size, at a changing place among 15 others of changing sizes. */
+/* The sequence in chunks of changing size, some of its rows wanted, at a changing place among 15 others of changing sizes. */
 static void test_in_a_batch(void **state)
 {
     struct fixture f;
@@ -234,6 +238,7 @@ static void test_in_a_batch(void **state)
     struct backend *backend = session_backend(tiny_model_desc(f.model), path, 2, PAGES);
     float *logits = new_logits(f.n), *ignored = new_logits(8);
     static struct row_result results[600], other_results[8];
+    static bool wanted[600];
     uint32_t others[COMPANIONS][600], position[COMPANIONS] = {0};
     for (uint32_t c = 0; c < COMPANIONS; c++)
         random_tokens(&rng, others[c], 600);
@@ -241,6 +246,7 @@ static void test_in_a_batch(void **state)
         uint32_t now = 1 + (uint32_t)rng_below(&rng, 40), own = (uint32_t)rng_below(&rng, COMPANIONS + 1), n_spans = 0;
         struct step_span spans[COMPANIONS + 1];
         now = now < f.n - done ? now : f.n - done;
+        uint32_t outputs = (uint32_t)rng_below(&rng, now + 1);
         for (uint32_t c = 0; c <= COMPANIONS; c++) {
             if (c == own)
                 spans[n_spans++] = (struct step_span){.history = f.tokens,
@@ -249,10 +255,10 @@ static void test_in_a_batch(void **state)
                                                       .n_prompt = f.n,
                                                       .pages = f.pages,
                                                       .n_pages = 32,
-                                                      .n_outputs = now,
+                                                      .n_outputs = outputs,
                                                       .sampling = &session_greedy,
                                                       .results = results,
-                                                      .logits = logits + (size_t)done * VOCAB};
+                                                      .logits = logits + (size_t)(done + now - outputs) * VOCAB};
             if (c == COMPANIONS)
                 break;
             uint32_t rows = 1 + (uint32_t)rng_below(&rng, 8);
@@ -264,15 +270,20 @@ static void test_in_a_batch(void **state)
                                                   .n_prompt = 600,
                                                   .pages = f.pages + 32 + 30 * c,
                                                   .n_pages = 30,
-                                                  .n_outputs = rows % 2 ? rows : 0,
+                                                  .n_outputs = (uint32_t)rng_below(&rng, rows + 1),
                                                   .sampling = &session_greedy,
                                                   .results = other_results,
                                                   .logits = ignored};
             position[c] += rows;
         }
         session_run(backend, spans, n_spans);
+        for (uint32_t i = now - outputs; i < now; i++)
+            wanted[done + i] = true;
         done += now;
     }
+    for (uint32_t p = 0; p < f.n; p++) /* what nobody asked for counts as right */
+        if (!wanted[p])
+            memcpy(logits + (size_t)p * VOCAB, f.logits + (size_t)p * VOCAB, VOCAB * sizeof *logits);
     assert_same_logits(&f, logits);
     free(logits);
     free(ignored);

@@ -20,6 +20,7 @@
 enum { PROMPT = 140, ANSWER = 64, PAGES = 256, SPAN_PAGES = 13, BATCH = 16 };
 
 static struct model_weights *model;
+static enum cpu_path path;
 static struct backend *backends[2]; /* with one thread and with two */
 static uint32_t prompts[BATCH][PROMPT + ANSWER];
 static uint32_t pages[2][PAGES]; /* ascending, descending */
@@ -104,7 +105,7 @@ static int set_up(void **state)
         pages[1][i] = PAGES - 1 - i;
     }
     for (uint32_t i = 0; i < 2; i++)
-        backends[i] = session_backend(&model->desc, CPU_PATH_AUTO, i + 1, PAGES);
+        backends[i] = session_backend(&model->desc, path, i + 1, PAGES);
     return 0;
 }
 
@@ -115,7 +116,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char file[PATH_MAX];
@@ -125,6 +126,14 @@ int main(void)
              : home            ? home
                                : "",
              cache && cache[0] ? "" : "/.cache");
+    if (argc > 1 && cpu_path_parse(argv[1], &path)) {
+        fprintf(stderr, "unknown path %s\n", argv[1]);
+        return 2;
+    }
+    if (!cpu_path_supported(path)) {
+        printf("skipped: this CPU has no %s\n", argv[1]);
+        return 77;
+    }
     if (access(file, R_OK)) {
         printf("skipped: %s is not there (tools/quickstart fetches it)\n", file);
         return 77;

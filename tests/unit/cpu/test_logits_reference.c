@@ -22,10 +22,17 @@
 #include "tests/vectors/logits_vectors.h"
 
 enum { PAGES = 32 };
+/* Rounding to 8 bits moves logits; what the models at hand showed at worst stands in docs/decisions/022-bf16.md. */
+#define BF16_COSINE 0.99
 
 static struct model_weights *model;
 static struct logits_vectors vectors;
 static enum cpu_path path;
+
+static bool bf16(void)
+{
+    return path == CPU_PATH_AVX512_BF16;
+}
 
 static void expand_path(const char *name, char *out, size_t size)
 {
@@ -38,9 +45,10 @@ static void expand_path(const char *name, char *out, size_t size)
         snprintf(out, size, "%s/.cache/hearsay/%s", home ? home : "", name + 6);
 }
 
-/* The argmax continuation, one row at a time, over the pages that the prompt filled. */
-static void check_greedy(struct backend *backend, const struct logits_prompt *prompt, const uint32_t *pages)
+/* The argmax continuation, one row at a time, over the pages that the prompt filled; returns how many tokens it chose itself. */
+static uint32_t check_greedy(struct backend *backend, const struct logits_prompt *prompt, const uint32_t *pages)
 {
+    uint32_t others = 0;
     uint32_t *history = calloc(prompt->n_tokens + prompt->n_greedy, sizeof *history);
     assert_non_null(history);
     memcpy(history, prompt->tokens, prompt->n_tokens * sizeof *history);
@@ -56,18 +64,21 @@ static void check_greedy(struct backend *backend, const struct logits_prompt *pr
                                  .sampling = &session_greedy,
                                  .results = &result};
         session_run(backend, &span, 1);
-        if (result.token != prompt->greedy[i])
+        if (result.token != prompt->greedy[i] && !bf16())
             fail_msg("greedy token %u is %u, reference %u (gap %g)", i, result.token, prompt->greedy[i], (double)prompt->gaps[i]);
-        history[prompt->n_tokens + i] = result.token;
+        others += result.token != prompt->greedy[i];
+        history[prompt->n_tokens + i] = prompt->greedy[i];
     }
     free(history);
+    return others;
 }
 
 static void test_reference(void **state)
 {
     struct backend *backend = session_backend(&model->desc, path, 2, PAGES);
     uint32_t pages[PAGES], n_vocab = model->desc.n_vocab;
-    double lowest = 1, farthest = 0;
+    double lowest = 1, farthest = 0, total = 0;
+    uint32_t n_positions = 0, others = 0, n_greedy = 0;
     assert_int_equal(n_vocab, vectors.n_vocab);
     for (uint32_t i = 0; i < PAGES; i++)
         pages[i] = PAGES - 1 - i;
@@ -79,15 +90,20 @@ static void test_reference(void **state)
         for (uint32_t p = 0; p < prompt->n_tokens; p++) {
             double cosine = logits_cosine(&prompt->positions[p], logits + (size_t)p * n_vocab, n_vocab);
             double difference = logits_top_difference(&prompt->positions[p], vectors.n_top, logits + (size_t)p * n_vocab);
-            if (!(cosine > 0.9999))
+            if (!(cosine > (bf16() ? BF16_COSINE : 0.9999)))
                 fail_msg("prompt %u position %u: cosine %.6f", i, p, cosine);
+            total += cosine;
+            n_positions++;
             lowest = cosine < lowest ? cosine : lowest;
             farthest = difference > farthest ? difference : farthest;
         }
         free(logits);
-        check_greedy(backend, prompt, pages);
+        others += check_greedy(backend, prompt, pages);
+        n_greedy += prompt->n_greedy;
     }
-    print_message("lowest cosine %.6f, largest difference in the top %u logits %.3g\n", lowest, vectors.n_top, farthest);
+    print_message("cosine at least %.6f, mean %.6f; largest difference in the top %u logits %.3g; %u of %u greedy tokens differ\n",
+                  lowest, total / n_positions, vectors.n_top, farthest, others, n_greedy);
+    assert_true(others * 20 <= n_greedy);
     backend->ops->destroy(backend);
 }
 

@@ -32,6 +32,15 @@ double tiny_round_to_half(double value)
     return fabs(rounded) > 65504 ? copysign(INFINITY, value) : rounded;
 }
 
+double tiny_round_to_bfloat(double value)
+{
+    int exponent;
+    if (value == 0 || !isfinite(value))
+        return value;
+    frexp(value, &exponent);
+    return ldexp(nearbyint(ldexp(value, 8 - exponent)), exponent - 8);
+}
+
 static uint16_t half_bits(double value)
 {
     double magnitude = fabs(value);
@@ -185,23 +194,39 @@ const struct model_desc *tiny_model_desc(const struct tiny_model *m)
 
 /* ---- the slow forward pass ---- */
 
-static double weight(const struct tensor_view *t, uint32_t row, uint32_t col)
+/* A value as the file has it. */
+static double stored_value(const struct tensor_view *t, uint32_t row, uint32_t col)
 {
     size_t i = (size_t)row * t->cols + col;
-    if (t->type == TENSOR_BF16)
-        return bfloat_value(((const uint16_t *)t->data)[i]);
-    return t->type == TENSOR_F16 ? half_value(((const uint16_t *)t->data)[i]) : tiny_round_to_half(((const float *)t->data)[i]);
+    if (t->type == TENSOR_F32)
+        return ((const float *)t->data)[i];
+    uint16_t bits = ((const uint16_t *)t->data)[i];
+    return t->type == TENSOR_BF16 ? bfloat_value(bits) : half_value(bits);
+}
+
+static double weight(const struct tiny_model *m, const struct tensor_view *t, uint32_t row, uint32_t col)
+{
+    double value = stored_value(t, row, col);
+    if (m->options.bfloat)
+        return tiny_round_to_bfloat(value);
+    return t->type == TENSOR_F32 ? tiny_round_to_half(value) : value;
 }
 
 /* out = w x (+ bias) */
-static void multiply(const struct tensor_view *w, const struct tensor_view *bias, const double *x, double *out)
+static void multiply(const struct tiny_model *m, const struct tensor_view *w, const struct tensor_view *bias, const double *x,
+                     double *out)
 {
+    double *inputs = calloc(w->cols, sizeof *inputs);
+    hs_assert(inputs);
+    for (uint32_t c = 0; c < w->cols; c++)
+        inputs[c] = m->options.bfloat ? tiny_round_to_bfloat(x[c]) : x[c];
     for (uint32_t r = 0; r < w->rows; r++) {
         double sum = bias && tensor_present(bias) ? ((const float *)bias->data)[r] : 0;
         for (uint32_t c = 0; c < w->cols; c++)
-            sum += weight(w, r, c) * x[c];
+            sum += weight(m, w, r, c) * inputs[c];
         out[r] = sum;
     }
+    free(inputs);
 }
 
 static void norm(const struct tensor_view *w, double epsilon, const double *x, double *out)
@@ -265,9 +290,9 @@ static void layer_row(const struct tiny_model *m, uint32_t index, uint32_t posit
     double *keys = pass->keys + (size_t)index * pass->n_tokens * kv_size, *k = keys + (size_t)position * kv_size;
     double *values = pass->values + (size_t)index * pass->n_tokens * kv_size, *v = values + (size_t)position * kv_size;
     norm(&layer->attn_norm, m->desc.rms_epsilon, x, pass->h);
-    multiply(&layer->wq, &layer->bq, pass->h, pass->q);
-    multiply(&layer->wk, &layer->bk, pass->h, k);
-    multiply(&layer->wv, &layer->bv, pass->h, v);
+    multiply(m, &layer->wq, &layer->bq, pass->h, pass->q);
+    multiply(m, &layer->wk, &layer->bk, pass->h, k);
+    multiply(m, &layer->wv, &layer->bv, pass->h, v);
     for (uint32_t h = 0; h < o->n_heads + o->n_kv_heads; h++) {
         bool is_q = h < o->n_heads;
         double *head = is_q ? pass->q + (size_t)h * o->d_head : k + (size_t)(h - o->n_heads) * o->d_head;
@@ -276,19 +301,19 @@ static void layer_row(const struct tiny_model *m, uint32_t index, uint32_t posit
         rotate(m, position, head);
     }
     for (uint32_t i = 0; i < kv_size; i++) {
-        k[i] = tiny_round_to_half(k[i]);
-        v[i] = tiny_round_to_half(v[i]);
+        k[i] = o->bfloat ? tiny_round_to_bfloat(k[i]) : tiny_round_to_half(k[i]);
+        v[i] = o->bfloat ? tiny_round_to_bfloat(v[i]) : tiny_round_to_half(v[i]);
     }
     attend(m, position, pass->q, keys, values, pass->a);
-    multiply(&layer->wo, NULL, pass->a, pass->h);
+    multiply(m, &layer->wo, NULL, pass->a, pass->h);
     for (uint32_t i = 0; i < o->d_model; i++)
         x[i] += pass->h[i];
     norm(&layer->ffn_norm, m->desc.rms_epsilon, x, pass->h);
-    multiply(&layer->w_gate, NULL, pass->h, pass->gate);
-    multiply(&layer->w_up, NULL, pass->h, pass->up);
+    multiply(m, &layer->w_gate, NULL, pass->h, pass->gate);
+    multiply(m, &layer->w_up, NULL, pass->h, pass->up);
     for (uint32_t i = 0; i < o->d_ff; i++)
         pass->gate[i] *= pass->up[i] / (1 + exp(-pass->gate[i]));
-    multiply(&layer->w_down, NULL, pass->gate, pass->h);
+    multiply(m, &layer->w_down, NULL, pass->gate, pass->h);
     for (uint32_t i = 0; i < o->d_model; i++)
         x[i] += pass->h[i];
 }
@@ -309,11 +334,12 @@ void tiny_model_logits(const struct tiny_model *m, const uint32_t *tokens, uint3
     double *x = doubles(o->d_model);
     for (uint32_t p = 0; p < n_tokens; p++) {
         for (uint32_t i = 0; i < o->d_model; i++)
-            x[i] = weight(&m->desc.token_embedding, tokens[p], i);
+            x[i] = o->bfloat ? stored_value(&m->desc.token_embedding, tokens[p], i)
+                             : weight(m, &m->desc.token_embedding, tokens[p], i);
         for (uint32_t l = 0; l < o->n_layers; l++)
             layer_row(m, l, p, x, &pass);
         norm(&m->desc.output_norm, m->desc.rms_epsilon, x, x);
-        multiply(&m->desc.output, NULL, x, logits + (size_t)p * o->n_vocab);
+        multiply(m, &m->desc.output, NULL, x, logits + (size_t)p * o->n_vocab);
     }
     double *all[] = {pass.h, pass.q, pass.a, pass.gate, pass.up, pass.keys, pass.values, x};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)

@@ -18,6 +18,7 @@ struct tiny_options {
     enum rope_layout rope_layout;
     enum tensor_type type; /* of the matrices: TENSOR_F32, TENSOR_F16 or TENSOR_BF16 */
     bool biases, head_norms, tied;
+    bool bfloat; /* the slow pass rounds all that the backend multiplies in bf16, but queries and softmax weights */
     uint64_t seed;
 };
 
@@ -32,5 +33,7 @@ void tiny_model_logits(const struct tiny_model *model, const uint32_t *tokens, u
 
 /* Nearest binary16 value, ties to even, by arithmetic on the exponent; the reference for conversions. */
 double tiny_round_to_half(double value);
+/* The same for bfloat16, of values that are not denormal in it. */
+double tiny_round_to_bfloat(double value);
 
 #endif

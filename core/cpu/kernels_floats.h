@@ -1,0 +1,50 @@
+/*
+ * Part of every float32 path, included before kernels_body.h: words are floats, what is stored in 16 bits becomes floats when
+ * it is loaded, and a product is multiplied and added as the path does it.
+ */
+#ifndef HEARSAY_CPU_KERNELS_FLOATS_H
+#define HEARSAY_CPU_KERNELS_FLOATS_H
+
+#include <string.h>
+
+#include "core/cpu/kernels.h"
+
+enum { INPUTS_PER_WORD = 1 };
+
+static inline vec load_weights(const uint16_t *from, enum weight_type type)
+{
+    return type == WEIGHT_F16 ? vec_load_f16(from) : vec_load_bf16(from);
+}
+
+static inline vec load_stored(const uint16_t *from)
+{
+    return vec_load_f16(from);
+}
+
+static inline vec multiply_words(vec a, vec b, vec sum)
+{
+    return vec_multiply_add(a, b, sum);
+}
+
+/* Words never hold two keys here. */
+static inline vec keep_in_pair(vec words, int keep_low, int keep_high)
+{
+    return words;
+}
+
+static inline void store_attention_weights(float *row, uint32_t key, vec weights)
+{
+    vec_store(row + key, weights);
+}
+
+static void pack_inputs(const float *in, uint32_t n, float *words, size_t stride)
+{
+    if (stride == 1) {
+        memcpy(words, in, n * sizeof *words);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        words[i * stride] = in[i];
+}
+
+#endif
