@@ -48,6 +48,7 @@ struct world_config {
     uint32_t cut, one_way, split;            /* of links: a pair, one direction, the group in two */
     uint64_t trouble_ns;                     /* the longest that one of these lasts */
     uint32_t slow, slowness;                 /* nodes whose backend takes slowness times as long */
+    uint64_t step_ns, row_ns;                /* what a backend's step takes, and each row of it */
     uint32_t liars;                          /* nodes that lie about their load */
     uint32_t models, page_sizes, classes;    /* kinds of each in the group, 1: all alike */
     double drift;                            /* clocks run by up to this share too fast or too slow */

@@ -8,7 +8,7 @@
 
 static const uint64_t SEED_BASE = 1000003; /* a request's sampling seed names it on the wire */
 static const uint64_t FIRST_NS = 500000000, POSTPONE_NS = 50000000;
-enum { SPARE_CLIENTS = 256, REPEAT_TRIES = 100, REPEAT_TOKENS = 4 };
+enum { SPARE_CLIENTS = 1024, REPEAT_TRIES = 100, REPEAT_TOKENS = 4 };
 
 struct client *clients_by_seed(struct world *world, uint64_t seed)
 {

@@ -47,6 +47,8 @@
     F(TIME, trouble_ns, "trouble", NULL, 0, 0, "The longest that a trouble lasts (8s)")                          \
     F(NUMBER, slow, "slow", "Nodes", 0, WORLD_MAX_NODES, "Nodes with a slow backend (0)")                        \
     F(NUMBER, slowness, "slowness", NULL, 1, 1000, "How many times slower (20)")                                 \
+    F(TIME, step_ns, "step", NULL, 0, 0, "What a backend's step takes (2ms) ...")                                \
+    F(TIME, row_ns, "row", NULL, 0, 0, "... and each row of it (20us)")                                          \
     F(NUMBER, liars, "liars", NULL, 0, WORLD_MAX_NODES, "Nodes that lie about their load (0)")                   \
     F(NUMBER, models, "models", NULL, 1, 4, "Models in the group (1)")                                           \
     F(NUMBER, page_sizes, "page-sizes", NULL, 1, 3, "Page sizes in the group (1)")                               \
