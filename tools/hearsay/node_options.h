@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/cluster/cluster.h"
+#include "core/cpu/cpu_backend.h"
 #include "core/serve/node_loop.h"
 
 enum { NODE_MAX_CPUS = 512, NODE_MAX_JOIN = 4096, NODE_FABRIC_PORT = 7070 };
@@ -34,7 +35,8 @@ struct node_options {
     const char *group_key_file; /* NULL: none */
     bool insecure_peers;
     enum backend_choice backend;
-    int compute, fabric; /* one of each so far */
+    enum cpu_compute compute;
+    int fabric; /* one so far */
     struct cpu_list cpus;         /* all threads, unless pinned apart */
     struct cpu_list compute_cpus; /* --pin compute= */
     struct cpu_list http_cpus;    /* --pin http= */

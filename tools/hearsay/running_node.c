@@ -93,6 +93,7 @@ static int open_backend(struct running_node *r, struct error *err)
         .n_pages = n_pages,
         .cpus = cpus->cpus,
         .n_cpus = cpus->n,
+        .compute = o->compute,
         .env = &r->env,
         .progress = show_progress,
     };
