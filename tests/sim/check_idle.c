@@ -1,4 +1,4 @@
-/* When all work is done nothing of it is left: no gauge, no page, no booking, no message. */
+/* Nothing grows beyond its bound, and when all work is done nothing of it is left: no gauge, no page, no booking, no message. */
 #include "core/cluster/internal.h"
 #include "core/serve/node_internal.h"
 #include "core/serve/scheduler_internal.h"
@@ -17,6 +17,26 @@ bool check_is_idle(const struct world_node *wn)
     node_counts(wn->node, &c);
     return !c.waiting && !c.running && !c.forwarded && !c.computing_for_peers && !wn->node->n_entries &&
            forward_outbox_empty(&wn->node->outbox);
+}
+
+void check_bounds(struct world_node *wn)
+{
+    const struct node *node = wn->node;
+    const struct cluster *cluster = node->cluster;
+    uint32_t blocks = 0, in_flight = 0;
+    for (uint32_t i = 0; i < cluster->n_members; i++) {
+        blocks += replica_blocks(&cluster->members[i]->replica);
+        in_flight += cluster->members[i]->in_flight;
+    }
+    if (node->outbox.bytes > FORWARD_OUTBOX_BYTES)
+        world_fail(wn->world, "%s: %zu bytes wait in the outbox", wn->name, node->outbox.bytes);
+    if (blocks != cluster->budget.blocks || blocks > cluster->budget.max_blocks)
+        world_fail(wn->world, "%s: replicas hold %u blocks and count %u of %u", wn->name, blocks, cluster->budget.blocks,
+                   cluster->budget.max_blocks);
+    if (in_flight > cluster->books.n_bookings)
+        world_fail(wn->world, "%s: %u requests in flight and %u in the books", wn->name, in_flight, cluster->books.n_bookings);
+    if (node->n_forwarded > node->n_entries || node->n_entries > node->max_entries || node->n_services > node->max_services)
+        world_fail(wn->world, "%s: %u forwarded of %u entries, %u services", wn->name, node->n_forwarded, node->n_entries, node->n_services);
 }
 
 void check_describe(const struct world_node *wn)

@@ -125,11 +125,14 @@ static struct node_config config_of(const struct world_node *wn)
                                  .max_sequences = c->sequences,
                                  .max_waiting = c->queue,
                                  .push_back_depth = c->push_back,
+                                 .tree_bytes = c->tree_bytes,
                                  .forward_timeout_ns = 2000000000};
     snprintf(config.cluster.name, sizeof config.cluster.name, "%s", wn->name);
     config.cluster.mode = wn->route;
     config.cluster.gossip_interval_ns = c->gossip_ns;
     config.cluster.gossip_bytes_per_s = c->gossip_bytes;
+    config.cluster.max_advertised_blocks = c->advertised;
+    config.cluster.max_replica_blocks = c->replicas;
     config.cluster.same_bits = c->classes > 1;
     config.cluster.fingerprint[0] = (uint8_t)wn->model;
     memcpy(config.group_key, GROUP_KEY, sizeof config.group_key);
@@ -206,6 +209,7 @@ static void step_nodes(struct world *world)
         wn->next_ns = clock_world_ns(&wn->clock, next_ns);
         check_pages(wn);
         check_tree(wn);
+        check_bounds(wn);
         world->result->steps++;
     }
 }
@@ -386,11 +390,22 @@ int world_create(const struct world_config *config, struct world_result *result,
     return status;
 }
 
+static void trace_wire(struct world *world)
+{
+    struct sim_net_stats stats;
+    sim_net_stats(world->net, &stats);
+    world_trace(world, stats.sent);
+    world_trace(world, stats.delivered);
+    world_trace(world, stats.lost + stats.cut);
+}
+
 void world_destroy(struct world *world)
 {
     if (!world)
         return;
     world->result->virtual_ns = world->now_ns;
+    if (world->net)
+        trace_wire(world);
     for (uint32_t i = 0; i < world->n_nodes; i++)
         if (world->nodes[i].up)
             world_stop_node(&world->nodes[i], true);

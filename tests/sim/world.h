@@ -35,6 +35,7 @@ struct world_config {
     uint32_t push_back;    /* depth, 0: the node's default */
     uint32_t context;      /* tokens of the longest sequence */
     uint32_t head_tokens;  /* of the longest shared head */
+    uint32_t tree_bytes, advertised, replicas; /* caps, 0: the node's defaults */
     const char *route;     /* cost, longest, none, mixed */
     uint64_t gossip_ns;    /* interval */
     uint32_t gossip_bytes; /* a second, to each peer */
@@ -65,7 +66,7 @@ struct world_result {
     uint64_t preemptions, takeovers;
     uint64_t virtual_ns;
     uint64_t steps;
-    uint64_t trace;       /* hash of every client event with its time: equal seeds give equal traces */
+    uint64_t trace;       /* hash of every client event with its time, and of the wire's counts: equal seeds give equal traces */
 };
 
 void world_defaults(struct world_config *config);

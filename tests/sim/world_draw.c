@@ -70,6 +70,13 @@ static void draw_troubles(struct world_config *c, struct rng *rng)
     c->classes = one_in(rng, 10) ? 2 : 1;
 }
 
+static void draw_caps(struct world_config *c, struct rng *rng)
+{
+    c->tree_bytes = one_in(rng, 10) ? between(rng, 3000, 30000) : 0;
+    c->advertised = one_in(rng, 10) ? between(rng, 8, 150) : 0;
+    c->replicas = one_in(rng, 10) ? between(rng, 8, 300) : 0;
+}
+
 void world_draw(struct world_config *config, uint64_t seed)
 {
     struct rng rng;
@@ -79,4 +86,5 @@ void world_draw(struct world_config *config, uint64_t seed)
     draw_sizes(config, &rng);
     draw_wire(config, &rng);
     draw_troubles(config, &rng);
+    draw_caps(config, &rng);
 }

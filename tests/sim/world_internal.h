@@ -10,7 +10,7 @@
  *
  *     check_answers.c  events of requests                  check_wire.c     what a node sends
  *     check_pages.c    pages and their owners              check_tree.c     contents of prefix caches
- *     check_idle.c     nothing is left of work that is done
+ *     check_idle.c     bounds, and nothing is left of work that is done
  *     check_truth.c    what peers believe of each other once it is quiet
  */
 #ifndef HEARSAY_TESTS_SIM_WORLD_INTERNAL_H
@@ -169,6 +169,7 @@ void wire_check_peer_up(struct wire_check *check, uint32_t peer);
 void check_pages(struct world_node *wn);
 void check_tree(struct world_node *wn);
 void check_names(struct world_node *wn); /* of the blocks in the tree, and that all are advertised */
+void check_bounds(struct world_node *wn);
 void check_idle(struct world_node *wn);
 void check_describe(const struct world_node *wn); /* what it is at, as notes */
 bool check_is_idle(const struct world_node *wn);

@@ -25,6 +25,9 @@
     F(NUMBER, push_back, "push-back", NULL, 0, 10000, "Depth of the queue at which peers keep away; 0: 8 (0)")   \
     F(NUMBER, context, "context", NULL, 16, 65536, "Tokens of the longest sequence (1024)")                      \
     F(NUMBER, head_tokens, "head", NULL, 1, 32768, "Tokens of the longest shared head (400)")                    \
+    F(NUMBER, tree_bytes, "tree-bytes", NULL, 0, 1000000000, "Most memory of a prefix cache's tree; 0: 256 MiB (0)") \
+    F(NUMBER, advertised, "advertised", NULL, 0, 1000000, "Most blocks that a node advertises; 0: 262144 (0)")   \
+    F(NUMBER, replicas, "replicas", NULL, 0, 1000000000, "Most blocks of peers that it remembers; 0: 1048576 (0)") \
     F(TIME, gossip_ns, "gossip", NULL, 0, 0, "Interval of gossip (50ms)")                                        \
     F(NUMBER, gossip_bytes, "gossip-bytes", NULL, 1000, 1000000000, "Bytes of gossip a second to a peer (1048576)") \
     F(SHARE, cancel, "cancel", NULL, 0, 1, "Share of requests that are canceled midway (0.1)")                   \
