@@ -10,6 +10,7 @@
 static void done(struct client *client)
 {
     client->state = CLIENT_DONE;
+    client->done_ns = client->world->now_ns;
     client->world->n_open--;
 }
 

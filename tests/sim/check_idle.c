@@ -4,6 +4,8 @@
 #include "core/serve/scheduler_internal.h"
 #include "tests/sim/world_internal.h"
 
+static const uint64_t LOST_NS = 10000000000; /* a connection that the troubles broke is given up */
+
 bool check_is_full(const struct world_node *wn)
 {
     return scheduler_is_full(wn->node->scheduler) || !wn->node->free_entry;
@@ -19,8 +21,31 @@ bool check_is_idle(const struct world_node *wn)
            forward_outbox_empty(&wn->node->outbox);
 }
 
+/* A peer hears soon that nobody waits for what it computes. */
+static void check_services(struct world_node *wn)
+{
+    struct world *world = wn->world;
+    const struct world_config *config = &world->config;
+    uint64_t step_ns = (config->step_ns + wn->backend_config.max_rows * config->row_ns) * (config->slow ? config->slowness : 1);
+    uint64_t patience_ns = 2000000000 + 16 * (config->delay_ns + config->jitter_ns) + 4 * step_ns;
+    for (uint32_t i = 0, seen = 0; seen < wn->node->n_services && i < wn->node->max_services; i++) {
+        const struct sequence *sequence = wn->node->services[i].sequence;
+        if (!sequence)
+            continue;
+        seen++;
+        const struct client *client = clients_by_seed(world, sequence->sampling.seed);
+        if (!client || client->state != CLIENT_DONE)
+            continue;
+        uint64_t since_ns = client->done_ns > world->calm_ns ? client->done_ns : world->calm_ns;
+        if (world->now_ns > since_ns + patience_ns + LOST_NS)
+            world_fail(world, "%s still computes request %u, which is over for %.3f s", wn->name, client->index,
+                       (double)(world->now_ns - client->done_ns) / 1e9);
+    }
+}
+
 void check_bounds(struct world_node *wn)
 {
+    check_services(wn);
     const struct node *node = wn->node;
     const struct cluster *cluster = node->cluster;
     uint32_t blocks = 0, in_flight = 0;

@@ -1,6 +1,6 @@
 /*
  * Situations with a promised outcome, on modelled nodes in virtual time: many cold requests with one head, one head with different
- * tails, two nodes that compute for each other with full pools, a partition with heavy change behind it.
+ * tails, two nodes that compute for each other with full pools, a partition with heavy change behind it, and clients that hang up midway.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -210,6 +210,39 @@ static void partition_with_heavy_change(void **state)
     }
 }
 
+/* Waiting, in prefill, in decode, here and at peers: all leave within 2 ms, and 2 s later nothing is left of them anywhere. */
+static void clients_that_hang_up(void **state)
+{
+    enum { N = 400 };
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct world_config config = calm(4);
+        struct world_result result;
+        config.seed = seed;
+        struct world *world = open_world(&config, &result);
+        uint64_t start_ns = world->now_ns, leave_ns = start_ns + 3 * S_NS;
+        for (uint32_t i = 0; i < N; i++) {
+            struct client *client = ask(world, start_ns + i * 7 * MS_NS, 5000 * (i % 6), 200, 9000 + 50 * i, 20, 600);
+            client->entry = i % 4;
+            client->cancel_ns = leave_ns + i % 3 * MS_NS;
+        }
+        world_run_until(world, NULL, leave_ns - 1);
+        uint32_t waiting = 0, running = 0, for_peers = 0;
+        for (uint32_t i = 0; i < 4; i++) {
+            struct node_counts counts;
+            node_counts(world->nodes[i].node, &counts);
+            waiting += counts.waiting;
+            running += counts.running;
+            for_peers += counts.computing_for_peers;
+        }
+        print_message("seed %u: %u waited, %u ran, %u of them for peers\n", (unsigned)seed, waiting, running, for_peers);
+        assert_true(waiting > 10 && running > 10 && for_peers > 10);
+        assert_true(world_run_until(world, world_answered, leave_ns + 2 * S_NS));
+        for (uint32_t i = 0; i < 4; i++)
+            check_idle(&world->nodes[i]);
+        finish(world, &result);
+    }
+}
+
 int main(void)
 {
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
@@ -218,6 +251,7 @@ int main(void)
         cmocka_unit_test(one_head_with_different_tails),
         cmocka_unit_test(computing_for_each_other_with_full_pools),
         cmocka_unit_test(partition_with_heavy_change),
+        cmocka_unit_test(clients_that_hang_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,7 @@ struct client {
     uint32_t entry;  /* UINT32_MAX at first: any node of the model */
     uint64_t arrive_ns, cancel_ns; /* cancel: UINT64_MAX: never */
     uint64_t timeout_ns;           /* of the request, from its submission; 0: none */
+    uint64_t done_ns;
     uint32_t slow_after;           /* tokens it takes before it refuses; UINT32_MAX: all */
     uint32_t tries_left;           /* times that it comes again when it was refused */
     uint32_t n_forwards;           /* of this try */
