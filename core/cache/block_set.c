@@ -13,7 +13,7 @@ enum {
 };
 
 struct segment {
-    uint64_t *slots; /* [cap], on a cache line; the last is always empty */
+    uint64_t *slots; /* [cap], whole buckets on cache lines; the last slot is always empty */
     void *memory;    /* what was allocated for them */
     uint32_t len, cap;
     uint32_t homes; /* buckets that are somebody's home; a few more follow */
@@ -67,21 +67,25 @@ static uint32_t find(const struct segment *segment, uint64_t entry)
     return at;
 }
 
-/* Looks at the whole bucket without a branch, as which of its slots it is cannot be predicted; few entries are pushed out of it. */
+/* Whether a bucket has the entry; *is_final: or nobody has. All slots are looked at, as no branch could be predicted. */
+static bool bucket_has(const uint64_t *slots, uint64_t entry, bool *is_final)
+{
+    bool has = false;
+    for (int i = 0; i < BUCKET; i++)
+        has |= slots[i] == entry;
+    uint64_t last = slots[BUCKET - 1];
+    *is_final = has | (last == 0) | (last >= entry);
+    return has;
+}
+
 static bool segment_has(const struct segment *segment, uint64_t name)
 {
     if (!segment->len)
         return false;
     uint64_t entry = entry_of(name);
-    const uint64_t *slots = segment->slots + home_of(segment->homes, entry);
-    bool has = false;
-    for (int i = 0; i < BUCKET; i++)
-        has |= slots[i] == entry;
-    uint64_t last = slots[BUCKET - 1];
-    bool is_all = has | (last == 0) | (last >= entry);
-    if (__builtin_expect(is_all, true))
-        return has;
-    return segment->slots[find(segment, entry)] == entry;
+    bool is_final;
+    bool has = bucket_has(segment->slots + home_of(segment->homes, entry), entry, &is_final);
+    return is_final ? has : segment->slots[find(segment, entry)] == entry;
 }
 
 struct block_set *block_set_create(uint32_t cap_names)
@@ -125,7 +129,7 @@ static uint32_t place(const struct segment *from, uint32_t homes, uint64_t *slot
 static int rebuild(struct block_set *set, struct segment *segment)
 {
     uint32_t homes = (uint32_t)((uint64_t)segment->len * 10 / 7 / BUCKET) + 1;
-    uint32_t cap = place(segment, homes, NULL) + BUCKET; /* room for what pushes past the end */
+    uint32_t cap = (place(segment, homes, NULL) / BUCKET + 2) * BUCKET; /* room for what pushes past the end */
     size_t bytes = cap * sizeof(uint64_t) + BUCKET_BYTES;
     void *memory = calloc(1, bytes);
     if (!memory)
@@ -209,32 +213,47 @@ bool block_set_has(const struct block_set *set, uint64_t name)
 
 /* Where one set's search stands: at least `low` blocks are there, at most `high`, and the last of `probe` is asked for next. */
 struct search {
-    const struct block_set *set;
-    const struct segment *segment;
+    const struct segment *segments;
+    const uint64_t *bucket; /* to be looked at in this round */
     uint32_t low, high, probe, index;
+    uint32_t skip; /* slots: buckets behind the home that were full of smaller names */
 };
 
-/* Asks every search its question, in three passes so that the cache misses of all overlap. Returns how many have another one,
- * moved to the front. */
+static const struct segment *segment_for(const struct search *at, uint64_t name)
+{
+    return &at->segments[segment_of(name)];
+}
+
+static void note_answer(struct search *at, bool has)
+{
+    at->low = has ? at->probe : at->low;
+    at->high = has ? at->high : at->probe - 1;
+    at->probe = at->low + (at->high - at->low + 1) / 2;
+    at->skip = 0;
+}
+
+/* Asks every search its question, in three passes so that the cache misses of all overlap. Returns how many go on, moved to the
+ * front. */
 static uint32_t match_round(struct search *searches, uint32_t n, const uint64_t *names, uint32_t *matches)
 {
+    static const uint64_t nothing[BUCKET];
+    for (uint32_t i = 0; i < n; i++)
+        __builtin_prefetch(segment_for(&searches[i], names[searches[i].probe - 1]));
     for (uint32_t i = 0; i < n; i++) {
         struct search *at = &searches[i];
-        at->segment = &at->set->segments[segment_of(names[at->probe - 1])];
-        __builtin_prefetch(at->segment);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const struct search *at = &searches[i];
-        if (at->segment->slots)
-            __builtin_prefetch(at->segment->slots + home_of(at->segment->homes, entry_of(names[at->probe - 1])));
+        uint64_t name = names[at->probe - 1];
+        const struct segment *segment = segment_for(at, name);
+        at->bucket = segment->len ? segment->slots + home_of(segment->homes, entry_of(name)) + at->skip : nothing;
+        __builtin_prefetch(at->bucket);
     }
     uint32_t left = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct search at = searches[i];
-        bool has = segment_has(at.segment, names[at.probe - 1]);
-        at.low = has ? at.probe : at.low;
-        at.high = has ? at.high : at.probe - 1;
-        at.probe = at.low + (at.high - at.low + 1) / 2;
+        bool is_final, has = bucket_has(at.bucket, entry_of(names[at.probe - 1]), &is_final);
+        if (__builtin_expect(is_final, true))
+            note_answer(&at, has);
+        else
+            at.skip += BUCKET; /* rather than wait for it, the next bucket is looked at in the next round */
         matches[at.index] = at.low;
         searches[left] = at;
         left += at.low < at.high;
@@ -252,7 +271,7 @@ void block_set_match_each(const struct block_set *const *sets, uint32_t n_sets, 
         for (uint32_t i = first; i < n_sets && i < first + AT_ONCE; i++) {
             matches[i] = 0;
             if (sets[i] && n)
-                searches[left++] = (struct search){.set = sets[i], .high = n, .probe = 1, .index = i};
+                searches[left++] = (struct search){.segments = sets[i]->segments, .high = n, .probe = 1, .index = i};
         }
         while (left)
             left = match_round(searches, left, names, matches);
