@@ -38,7 +38,9 @@ def check_shape(document, bench):
         if "limit" in row:
             assert abs(row["share_of_limit"] / (row["median"] / row["limit"]) - 1) < 1e-6
         if "peer" in row:
-            assert abs(row["ratio"] / (row["median"] / row["peer_median"]) - 1) < 1e-6
+            higher_is_better = row["unit"] == "tokens/s"
+            ratio = row["median"] / row["peer_median"] if higher_is_better else row["peer_median"] / row["median"]
+            assert abs(row["ratio"] / ratio - 1) < 1e-6
 
 
 def rows_of(document, unit="tokens/s"):
@@ -47,7 +49,7 @@ def rows_of(document, unit="tokens/s"):
 
 def check_exit_codes(folder):
     listed = run("list").stdout
-    assert "engine" in listed and "serve" in listed
+    assert all(name in listed for name in ("engine", "gossip", "route", "serve"))
     assert "--shared-prefix" in run("--help").stdout
     for wrong in ([], ["nonsense"], ["engine"], ["engine", "--backend", "gpu"], ["engine", "--runs", "0"], ["serve", "--nope"],
                   ["serve", "--url", "localhost:1"], ["serve", "--shared-prefix", "9", "--prompt-tokens", "8"]):
@@ -162,12 +164,45 @@ def check_serve(folder):
     server.shutdown()
 
 
+def check_route(folder):
+    path = f"{folder}/route.json"
+    run("route", "--tokens", "512", "--peers", "5", "--blocks", "2048", "--calls", "12", "--json", path)
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    check_shape(document, "route")
+    rows = {(row["case"], row["metric"]): row for row in document["rows"]}
+    cases = [name + caches for name in ("random depths", "cold", "all equal") for caches in ("", ", caches flushed")]
+    assert set(rows) == {("memory", "per replicated block")} | {(c, m) for c in cases for m in ("hashing", "deciding", "both")}
+    for case in cases:
+        both = rows[case, "both"]
+        assert both["n"] == 12 and both["min"] >= rows[case, "hashing"]["min"] + rows[case, "deciding"]["min"] > 0
+    assert rows["memory", "per replicated block"]["median"] > 8, "a name alone has eight bytes"
+    assert document["options"]["peers"] == 5 and document["options"]["blocks"] == 2048
+    assert "--blocks" in run("route", "--tokens", "4096", "--blocks", "100", expect=2).stderr
+
+
+def check_gossip(folder):
+    path = f"{folder}/gossip.json"
+    run("gossip", "--insertions", "40", "--run", "3", "--gossip-interval", "2ms", "--json", path)
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    check_shape(document, "gossip")
+    rows = {row["metric"]: row for row in document["rows"]}
+    assert rows["insertion to visibility"]["n"] == 40 and rows["bare UDP round trip"]["n"] == 40
+    assert rows["insertion to visibility"]["peer_median"] == rows["bare UDP round trip"]["median"]
+    assert rows["sent when idle"]["median"] > 0 and "sent per block" in rows
+    assert document["options"]["gossip_interval_us"] == 2000 and document["options"]["run"] == 3
+    assert "--gossip-interval" in run("gossip", "--gossip-interval", "soon", expect=2).stderr
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         check_exit_codes(folder)
         check_engine_null(folder)
         check_engine_cpu_against(folder)
         check_serve(folder)
+        check_route(folder)
+        check_gossip(folder)
     print("hearsay-perf: all good")
 
 
