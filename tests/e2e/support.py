@@ -8,7 +8,8 @@ import unittest
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tools", "lib"))
-from group import Group, Node, free_ports  # noqa: E402,F401
+import group  # noqa: E402
+from group import Node, free_ports  # noqa: E402,F401
 
 BUILD = os.environ.get("HEARSAY_BUILD", os.path.join(TOP, "build-test"))
 BINARY = os.path.join(BUILD, "tools", "hearsay")
@@ -19,6 +20,16 @@ MODEL = os.path.join(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
 WORDS = ("river stone garden market winter letter window bridge harbor engine forest candle mirror ladder kitchen "
          "teacher doctor sailor painter farmer writer soldier merchant morning evening summer autumn yellow silver "
          "green quiet heavy narrow broken gentle ancient distant").split()
+
+
+class Group(group.Group):
+    """As in tools/lib, and every node must end well: a crash, a leak that a sanitizer found, or a hang fails the test."""
+
+    def __exit__(self, kind, *rest):
+        statuses = self.stop()
+        bad = [n for n, status in zip(self.nodes, statuses) if status not in (0, None) and not n.killed]
+        if bad and kind is None:
+            raise RuntimeError("\n".join(f"{n.name} ended with status {n.process.returncode}:\n{n.log()[-4000:]}" for n in bad))
 
 
 def story(seed, words):
@@ -114,6 +125,15 @@ def wait_until(condition, timeout=10, what="condition"):
             return
         time.sleep(0.02)
     raise AssertionError(f"{what} did not come true within {timeout} s")
+
+
+def is_sanitized():
+    """Whether the build checks memory by itself: then freed memory stays with the process for a while."""
+    try:
+        with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+            return any(line.startswith("HEARSAY_SANITIZE:") and line.split("=", 1)[1].strip() for line in cache)
+    except FileNotFoundError:
+        return False
 
 
 def skip(reason):

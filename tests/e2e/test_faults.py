@@ -70,7 +70,7 @@ class Faults(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        cls.group.stop()
+        cls.group.__exit__(None)
 
     def prime(self, salt):
         """Leaves every prompt cached somewhere; the node that got most is the victim."""

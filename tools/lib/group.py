@@ -33,12 +33,14 @@ class Node:
         self.fabric_port = fabric_port
         self.log_path = log_path
         self.process = None
+        self.killed = False  # by us, on purpose
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.http_port}"
 
     def start(self):
+        self.killed = False
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -71,6 +73,7 @@ class Node:
             return f.read()
 
     def kill(self, sig=signal.SIGKILL):
+        self.killed |= sig == signal.SIGKILL
         self.process.send_signal(sig)
 
     def stop(self, timeout=15):
