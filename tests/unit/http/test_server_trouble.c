@@ -440,8 +440,8 @@ static void *stop_server(void *h)
 static void test_stopping_delivers_what_is_complete(void **state)
 {
     struct harness *h = harness_create(false);
-    static const char body[] = "{\"prompt\":\"x\",\"max_tokens\":1000,\"n\":40,\"logprobs\":20,\"stream\":true}";
-    harness_answer(h, "abcdefghijklmnopqrstuvwxyz", (struct fake_script){.repeats = 30, .per_event = 64});
+    static const char body[] = "{\"prompt\":\"x\",\"max_tokens\":250,\"n\":40,\"logprobs\":20,\"stream\":true}";
+    harness_answer(h, "abcdefghijklmnopqrstuvwxyz", (struct fake_script){.repeats = 8, .per_event = 64});
     fake_node_pause(h->inbox, true); /* after the first tokens */
     int fd = client_connect(h->port, 2048);
     client_send(fd, "POST", "/v1/completions", NULL, body, strlen(body));
