@@ -52,6 +52,14 @@ bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now
     return true;
 }
 
+/* Rounds and relays leave the lower half to questions and their answers: else a short interval at a low rate would say nothing but
+ * headers for ever, and what is missed would never be made good. */
+static bool has_spare(struct cluster *c, struct member *m, uint64_t now_ns)
+{
+    fill_bucket(c, &m->bucket, now_ns);
+    return m->bucket.level > burst(c) / 2;
+}
+
 static void fill_header(struct cluster *c, struct wire_header *out)
 {
     *out = (struct wire_header){
@@ -131,6 +139,8 @@ static void push_direct(struct cluster *c, struct member *m, bool is_quick, uint
     bool slow_link = m->rtt_s > fast_link_s;
     if (is_quick && slow_link && now_ns - m->gossiped_ns < c->config.gossip_interval_ns)
         return;
+    if (!has_spare(c, m, now_ns))
+        return;
     m->gossiped_ns = now_ns;
     m->pushed = gossip_push(c, m, m->pushed + 1, 0, PUSH_DATAGRAMS, now_ns) - 1;
 }
@@ -150,7 +160,8 @@ static void round_epidemic(struct cluster *c, uint32_t n, uint64_t now_ns)
         if (!hears_us(m))
             continue;
         targets--;
-        m->pushed = gossip_push(c, m, c->round_sequence + 1, hops_for(n), PUSH_DATAGRAMS, now_ns) - 1;
+        if (has_spare(c, m, now_ns))
+            m->pushed = gossip_push(c, m, c->round_sequence + 1, hops_for(n), PUSH_DATAGRAMS, now_ns) - 1;
     }
     c->round_at = (c->round_at + tried) % c->n_members;
 }
@@ -167,7 +178,8 @@ void gossip_relay(struct cluster *c, const struct member *from, const struct wir
     uint32_t targets = fan_out(count_hearers(c));
     for (uint32_t tries = 4 * targets; tries && targets; tries--) {
         struct member *m = c->members[rng_below(&c->rng, c->n_members)];
-        if (m == from || !hears_us(m) || m->boot_id == digest->header.epoch.boot_id || !gossip_take(c, m, len, now_ns))
+        if (m == from || !hears_us(m) || m->boot_id == digest->header.epoch.boot_id || !has_spare(c, m, now_ns) ||
+            !gossip_take(c, m, len, now_ns))
             continue;
         targets--;
         cluster_send(c, m, &w, TRANSPORT_UNRELIABLE);

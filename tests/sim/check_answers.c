@@ -166,6 +166,19 @@ static bool take_refusal(struct client *client, const struct request_event *even
     return true;
 }
 
+/* At its deadline, not before, and not when something else happened to wake the node. */
+static void check_time_out(struct client *client, uint64_t now_ns)
+{
+    static const uint64_t LATE_NS = 1000000;
+    struct world *world = client->world;
+    bool punctual = !world->config.stop && !world->config.jump;
+    if (!client->request.deadline_ns || now_ns < client->request.deadline_ns)
+        world_fail(world, "request %u: timed out early", client->index);
+    else if (punctual && now_ns > client->request.deadline_ns + LATE_NS)
+        world_fail(world, "request %u: timed out %.3f s late", client->index, (double)(now_ns - client->request.deadline_ns) / 1e9);
+    world->result->timed_out++;
+}
+
 static void check_failure(struct client *client, const struct request_event *event)
 {
     struct world *world = client->world;
@@ -185,9 +198,7 @@ static void check_failure(struct client *client, const struct request_event *eve
             world->result->too_long++;
         break;
     case HS_ERR_TIMEOUT:
-        if (!client->request.deadline_ns || env_now_ns(&entry->env) < client->request.deadline_ns)
-            world_fail(world, "request %u: timed out early", client->index);
-        world->result->timed_out++;
+        check_time_out(client, env_now_ns(&entry->env));
         break;
     case HS_ERR_CLOSED:
         if (entry->up)
