@@ -29,13 +29,59 @@ uint64_t block_hash_root(const struct block_hash_key *key, const uint8_t namespa
     return siphash(key, namespace_id, NAMESPACE_BYTES);
 }
 
+/*
+ * SipHash-2-4 of a parent and the tokens behind it, word by word from where they stand. The same function as libsodium's, which
+ * wants one contiguous message and takes a sixth longer for a block of 16 tokens; a prompt's chain is half of what routing costs.
+ */
+struct sip {
+    uint64_t a, b, c, d;
+};
+
+static uint64_t rotate(uint64_t x, int bits)
+{
+    return x << bits | x >> (64 - bits);
+}
+
+static struct sip sip_round(struct sip v)
+{
+    v.a += v.b;
+    v.b = rotate(v.b, 13) ^ v.a;
+    v.a = rotate(v.a, 32);
+    v.c += v.d;
+    v.d = rotate(v.d, 16) ^ v.c;
+    v.a += v.d;
+    v.d = rotate(v.d, 21) ^ v.a;
+    v.c += v.b;
+    v.b = rotate(v.b, 17) ^ v.c;
+    v.c = rotate(v.c, 32);
+    return v;
+}
+
+static struct sip sip_word(struct sip v, uint64_t word)
+{
+    v.d ^= word;
+    v = sip_round(sip_round(v));
+    v.a ^= word;
+    return v;
+}
+
 uint64_t block_hash_next(const struct block_hash_key *key, uint64_t parent, const uint32_t *tokens, uint32_t n_tokens)
 {
-    uint8_t message[sizeof parent + BLOCK_HASH_MAX_TOKENS * sizeof *tokens];
     hs_assert(n_tokens > 0 && n_tokens <= BLOCK_HASH_MAX_TOKENS);
-    memcpy(message, &parent, sizeof parent);
-    memcpy(message + sizeof parent, tokens, n_tokens * sizeof *tokens);
-    return siphash(key, message, sizeof parent + n_tokens * sizeof *tokens);
+    uint64_t k[2];
+    memcpy(k, key->bytes, sizeof k);
+    struct sip v = {k[0] ^ 0x736f6d6570736575u, k[1] ^ 0x646f72616e646f6du, k[0] ^ 0x6c7967656e657261u, k[1] ^ 0x7465646279746573u};
+    v = sip_word(v, parent);
+    for (uint32_t i = 0; i + 1 < n_tokens; i += 2) {
+        uint64_t word;
+        memcpy(&word, tokens + i, sizeof word);
+        v = sip_word(v, word);
+    }
+    uint64_t n_bytes = sizeof parent + (uint64_t)n_tokens * sizeof *tokens;
+    v = sip_word(v, n_bytes << 56 | (n_tokens % 2 ? tokens[n_tokens - 1] : 0));
+    v.c ^= 0xff;
+    v = sip_round(sip_round(sip_round(sip_round(v))));
+    return v.a ^ v.b ^ v.c ^ v.d;
 }
 
 uint32_t block_hash_chain(const struct block_hash_key *key, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,

@@ -1,6 +1,6 @@
 /*
  * Names of token blocks: h(0) = H(namespace), h(i) = H(h(i-1), tokens of block i), a keyed 64-bit hash (SipHash-2-4, Aumasson and
- * Bernstein 2012; libsodium's shorthash) under the group's key. A block is page_tokens tokens, so it names one KV page
+ * Bernstein 2012; equal to libsodium's shorthash) under the group's key. A block is page_tokens tokens, so it names one KV page
  * together with everything before it. Numbers enter the hash little-endian, the parent before the tokens. Members of a group can
  * test guesses against a digest, outsiders cannot.
  *

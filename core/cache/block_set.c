@@ -70,9 +70,8 @@ static uint32_t find(const struct segment *segment, uint64_t entry)
 /* Whether a bucket has the entry; *is_final: or nobody has. All slots are looked at, as no branch could be predicted. */
 static bool bucket_has(const uint64_t *slots, uint64_t entry, bool *is_final)
 {
-    bool has = false;
-    for (int i = 0; i < BUCKET; i++)
-        has |= slots[i] == entry;
+    bool has = (slots[0] == entry) | (slots[1] == entry) | (slots[2] == entry) | (slots[3] == entry) | (slots[4] == entry) |
+               (slots[5] == entry) | (slots[6] == entry) | (slots[7] == entry);
     uint64_t last = slots[BUCKET - 1];
     *is_final = has | (last == 0) | (last >= entry);
     return has;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sodium.h>
 
 #include "core/cache/block_hash.h"
 
@@ -45,6 +46,23 @@ static void test_names_are_chained_siphash(void **state)
     assert_true(block_hash_next(&key, names[0], tokens + 16, 16) == names[1]);
 }
 
+/* libsodium's SipHash over the same bytes in one message, for every length that a block can have. */
+static void test_names_equal_libsodium(void **state)
+{
+    static uint32_t many[BLOCK_HASH_MAX_TOKENS];
+    static uint8_t message[sizeof(uint64_t) + sizeof many];
+    uint64_t parent = 0x9e3779b97f4a7c15, expected;
+    for (uint32_t i = 0; i < BLOCK_HASH_MAX_TOKENS; i++)
+        many[i] = i * 2654435761u;
+    for (uint32_t n = 1; n <= BLOCK_HASH_MAX_TOKENS; n++) {
+        memcpy(message, &parent, sizeof parent);
+        memcpy(message + sizeof parent, many, n * sizeof *many);
+        crypto_shorthash((uint8_t *)&expected, message, sizeof parent + n * sizeof *many, key.bytes);
+        assert_true(block_hash_next(&key, parent, many, n) == expected);
+        parent = expected;
+    }
+}
+
 static void test_every_input_counts(void **state)
 {
     uint64_t base[2], other[2];
@@ -76,9 +94,8 @@ static void test_part_of_a_block_has_no_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_key_is_keyed_blake2b),
-        cmocka_unit_test(test_names_are_chained_siphash),
-        cmocka_unit_test(test_every_input_counts),
+        cmocka_unit_test(test_key_is_keyed_blake2b),        cmocka_unit_test(test_names_are_chained_siphash),
+        cmocka_unit_test(test_names_equal_libsodium),       cmocka_unit_test(test_every_input_counts),
         cmocka_unit_test(test_part_of_a_block_has_no_name),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
