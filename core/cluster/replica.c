@@ -36,17 +36,17 @@ int replica_enter_epoch(struct replica *r, struct wire_epoch epoch)
     return 0;
 }
 
-static void add(struct replica *r, uint64_t name)
+/* Whether it is new. */
+static bool add(struct replica *r, uint64_t name)
 {
     if (r->budget->blocks >= r->budget->max_blocks) {
         r->capped = true;
-        return;
+        return false;
     }
     int rc = block_set_add(r->set, name);
-    if (rc == 1)
-        r->budget->blocks++;
-    else if (rc < 0)
-        r->capped = true;
+    r->budget->blocks += rc == 1;
+    r->capped |= rc < 0;
+    return rc == 1;
 }
 
 static void take_away(struct replica *r, uint64_t name)
@@ -107,6 +107,7 @@ void replica_apply_manifest(struct replica *r, uint64_t sequence, const uint8_t 
         return;
     r->sequence = sequence;
     r->capped = false; /* what did not fit differs, and is fetched again if there is room now */
+    r->corrected = false;
     for (uint32_t page = 0; page < BLOCK_SET_PAGES; page++) {
         if (r->page_as_of[page] > sequence)
             continue; /* it came as of later than the manifest: ahead, not wrong */
@@ -182,7 +183,7 @@ unsigned replica_need(const struct replica *r)
     if (need)
         return need;
     bool room_again = r->budget->blocks < r->budget->max_blocks - r->budget->max_blocks / 10;
-    if (r->capped && !room_again)
+    if (r->capped && !room_again && !r->corrected)
         return 0;
     if (r->target == r->sequence && block_set_checksum(r->set) != r->target_checksum)
         return REPLICA_MANIFEST;
@@ -199,10 +200,10 @@ void replica_correct(struct replica *r, const uint64_t *names, uint32_t n, uint3
     if (!r->set)
         return;
     for (uint32_t i = 0; i < n; i++)
-        if (i < n_held)
-            add(r, names[i]);
-        else
+        if (i >= n_held)
             take_away(r, names[i]);
+        else if (!r->capped) /* else no checksum would ever take it back */
+            r->corrected |= add(r, names[i]);
 }
 
 uint32_t replica_blocks(const struct replica *r)

@@ -31,7 +31,8 @@ struct replica {
     struct wire_epoch epoch;
     uint64_t sequence;
     uint64_t target, target_checksum;
-    bool capped; /* blocks were left out for want of room: checksums cannot agree */
+    bool capped;    /* blocks were left out for want of room: checksums cannot agree */
+    bool corrected; /* it may hold more than was advertised, by the origin's replies: a manifest is wanted even when capped */
     uint32_t n_stale;
     bool stale[BLOCK_SET_PAGES];
     uint64_t page_as_of[BLOCK_SET_PAGES];   /* changes up to here are in the page's content */

@@ -104,7 +104,7 @@ void world_print_options(const struct world_config *config, FILE *out)
     }
 }
 
-/* Sizes of the group are made smaller by and by, everything else is put to its least or to its default. */
+/* Sizes of the group are made smaller by and by; other settings are put to their default, and troubles, whose least is none, away. */
 static bool is_size(const char *name)
 {
     return strcmp(name, "nodes") == 0 || strcmp(name, "requests") == 0;
@@ -121,7 +121,7 @@ int world_simplify(struct world_config *config, uint32_t step)
     world_defaults(&plain);
     char *value = (char *)config + field->offset, before[8];
     memcpy(before, value, size_of(field));
-    if (is_size(field->name) && way != 2)
+    if ((way == 2) != is_size(field->name) || (way == 1 && field->least > 0))
         return 0;
     if (way == 0)
         memcpy(value, (char *)&plain + field->offset, size_of(field));
