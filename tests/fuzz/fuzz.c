@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/log.h"
@@ -64,20 +65,23 @@ char *fuzz_next_text(struct reader *in)
     return fuzz_cstring(start, len);
 }
 
-const char *fuzz_folder(void)
+const char *fuzz_path(const char *target, const char *name, char path[FUZZ_PATH_BYTES])
 {
     if (!folder[0]) {
         const char *parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
         snprintf(folder, sizeof folder, "%s/hearsay-fuzz-XXXXXX", parent);
         hs_assert(mkdtemp(folder));
     }
-    return folder;
+    snprintf(path, FUZZ_PATH_BYTES, "%s/%s", folder, target);
+    mkdir(path, 0700); /* or it is there already */
+    snprintf(path, FUZZ_PATH_BYTES, "%s/%s%s%s", folder, target, *name ? "/" : "", name);
+    return path;
 }
 
-void fuzz_write_file(const char *name, const void *data, size_t len)
+void fuzz_write_file(const char *target, const char *name, const void *data, size_t len)
 {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name);
+    char path[FUZZ_PATH_BYTES];
+    fuzz_path(target, name, path);
     if (!data) {
         unlink(path);
         return;

@@ -26,6 +26,7 @@
     X(chat)             \
     X(config)           \
     X(datagram)         \
+    X(folder)           \
     X(forward)          \
     X(gguf)             \
     X(node)             \
@@ -53,10 +54,12 @@ char *fuzz_cstring(const void *data, size_t len);
 /* The bytes up to the next NUL or the end, which are taken with it, as a text. */
 char *fuzz_next_text(struct reader *in);
 
-/* A folder in memory or on disk that goes when the process ends. */
-const char *fuzz_folder(void);
-/* Writes folder/name; NULL data removes it. */
-void fuzz_write_file(const char *name, const void *data, size_t len);
+/* Room for the paths of a target's files. */
+enum { FUZZ_PATH_BYTES = 128 };
+/* "folder/target/name" in a folder that goes when the process ends; name "" for the target's own folder. Returns path. */
+const char *fuzz_path(const char *target, const char *name, char path[FUZZ_PATH_BYTES]);
+/* Writes that file; NULL data removes it. */
+void fuzz_write_file(const char *target, const char *name, const void *data, size_t len);
 
 /* Tiny models of tests/vectors, loaded once: whole ones with a chat template ... */
 const struct loaded_model *fuzz_tiny_model(void);

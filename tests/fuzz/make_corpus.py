@@ -38,6 +38,17 @@ def models():
         b'\0{"eos_token_id":[1,2,99999],"bos_token_id":0}\0text <|im_end|>')
 
 
+def folders():
+    jinja = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+    put("folder", "own", b"")
+    put("folder", "template_in_config", json.dumps({"chat_template": jinja, "eos_token": "<|im_end|>"}))
+    put("folder", "named_templates", json.dumps({"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": jinja}, 3]}))
+    put("folder", "template_file", "\0" + jinja)
+    put("folder", "unknown_template", "\0{{ messages }}")
+    put("folder", "other_shape", b"\0\0" + read(f"{TINY}/tiny/mistral/config.json"))
+    put("folder", "fewer_tokens", b"\0\0\0" + read(f"{TINY}/tokenizer_tiny_mistral/tokenizer.json"))
+
+
 def safetensors():
     header = {"a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
               "b": {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]},
@@ -130,5 +141,5 @@ def answers():
 
 if not os.path.isdir(TINY):
     raise SystemExit("run me from the top of the source tree")
-for make in (models, safetensors, chats, texts, requests, words, answers):
+for make in (models, folders, safetensors, chats, texts, requests, words, answers):
     make()

@@ -1,5 +1,4 @@
 /* A config.json, read into a model's description and its rotary frequencies. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/model/model_config.h"
@@ -10,10 +9,9 @@ int fuzz_config(const uint8_t *data, size_t len)
 {
     struct model_config config;
     struct error err = {0};
-    char path[128];
-    fuzz_write_file("config.json", len ? (const void *)data : "", len);
-    snprintf(path, sizeof path, "%s/config.json", fuzz_folder());
-    int rc = model_config_from_json(path, &config, &err);
+    char path[FUZZ_PATH_BYTES];
+    fuzz_write_file("config", "config.json", len ? (const void *)data : "", len);
+    int rc = model_config_from_json(fuzz_path("config", "config.json", path), &config, &err);
     if (rc < 0) {
         hs_assert(err.code == rc && err.text[0]);
         return 0;

@@ -31,7 +31,7 @@ static void write_shards(void)
         write_bytes(&w, header, sizeof header - 1);
         write_f32(&w, 1);
         file[8 + 2] = (uint8_t)('a' + i);
-        fuzz_write_file(i ? "two.safetensors" : "one.safetensors", file, w.len);
+        fuzz_write_file("safetensors", i ? "two.safetensors" : "one.safetensors", file, w.len);
     }
 }
 
@@ -41,8 +41,9 @@ static int open_index(const uint8_t *data, size_t len, struct safetensors **out,
     if (!written)
         write_shards();
     written = true;
-    fuzz_write_file("model.safetensors.index.json", data, len);
-    return safetensors_open_folder(fuzz_folder(), out, err);
+    fuzz_write_file("safetensors", "model.safetensors.index.json", data, len);
+    char path[FUZZ_PATH_BYTES];
+    return safetensors_open_folder(fuzz_path("safetensors", "", path), out, err);
 }
 
 int fuzz_safetensors(const uint8_t *data, size_t len)

@@ -23,12 +23,13 @@ int fuzz_tokenizer(const uint8_t *data, size_t len)
     reader_init(&in, data, len);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char *text = fuzz_next_text(&in);
-        fuzz_write_file(names[i], *text || i == 0 ? text : NULL, strlen(text));
+        fuzz_write_file("tokenizer", names[i], *text || i == 0 ? text : NULL, strlen(text));
         free(text);
     }
     struct tokenizer *tokenizer;
     struct error err = {0};
-    int rc = tokenizer_from_folder(fuzz_folder(), &tokenizer, &err);
+    char path[FUZZ_PATH_BYTES];
+    int rc = tokenizer_from_folder(fuzz_path("tokenizer", "", path), &tokenizer, &err);
     if (rc < 0) {
         hs_assert(err.code == rc && err.text[0]);
         return 0;

@@ -1,6 +1,5 @@
 /* One value as people type it, or a small file they write: byte 0 chooses the parser. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,10 +33,9 @@ static int cpu_list(const char *text, struct error *err)
 static int group_key(const char *text, struct error *err)
 {
     uint8_t key[NET_GROUP_KEY_BYTES];
-    char path[128];
-    fuzz_write_file("group.key", text, strlen(text));
-    snprintf(path, sizeof path, "%s/group.key", fuzz_folder());
-    return net_group_key_load(path, key, err);
+    char path[FUZZ_PATH_BYTES];
+    fuzz_write_file("values", "group.key", text, strlen(text));
+    return net_group_key_load(fuzz_path("values", "group.key", path), key, err);
 }
 
 static void codec(const uint8_t *data, size_t len)
