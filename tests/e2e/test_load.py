@@ -89,18 +89,21 @@ class OneHead(unittest.TestCase):
         self.assertLessEqual(sum(computed.values()), 2)
 
     def test_different_tails(self):
-        """200 prompts with one head, tails apart: the busiest node computes at most 1.25 times the mean."""
+        """One head, different tails: the busiest node answers at most 1.25 times the mean.
+
+        64 at a time, so that queues cost more than another prefill of the head: below that a copy is not worth its price.
+        """
         g = self.group
         head = support.tokenize(g.nodes[0], support.story("tails", 500))[:320]
         def one(i):
             tail = prompt(f"tail{i}", 48)
             _, headers = support.post(g.nodes[i % 4], "/v1/completions", {"prompt": head + tail, "max_tokens": 4, "ignore_eos": True}, timeout=240)
             return headers["x-hearsay-node"]
-        with concurrent.futures.ThreadPoolExecutor(24) as pool:
-            by = collections.Counter(pool.map(one, range(200)))
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            by = collections.Counter(pool.map(one, range(240)))
         rows = [support.metric(n, "hearsay_step_rows_total") for n in g.nodes]
         print(f"answers by node {dict(by)}, rows computed {rows}", flush=True)
-        self.assertLessEqual(max(by.values()), 1.25 * 200 / 4)
+        self.assertLessEqual(max(by.values()), 1.25 * 240 / 4)
 
 
 class HangUps(unittest.TestCase):
