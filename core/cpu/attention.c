@@ -1,9 +1,11 @@
 /*
- * Attention over pages. A task is one KV head and a block of up to tile_rows queries of one span: consecutive rows, and for
- * each the heads that share the KV head. Keys are taken in segments of CPU_KV_SEGMENT positions, counted from position 0 of
- * the sequence; each gives a softmax state of its own, and states are merged in ascending order (online softmax, Milakov
- * and Gimelshein, arXiv 1805.02867). So the arithmetic of a row depends on its position alone, whether one worker goes
- * through the segments or many share them.
+ * Attention over pages. A task is one KV head and a block of up to tile_rows
+ * queries of one span: consecutive rows, and for each the heads that share the
+ * KV head. Keys are taken in segments of CPU_KV_SEGMENT positions, counted from
+ * position 0 of the sequence; each gives a softmax state of its own, and states
+ * are merged in ascending order (online softmax, Milakov and Gimelshein, arXiv
+ * 1805.02867). So the arithmetic of a row depends on its position alone,
+ * whether one worker goes through the segments or many share them.
  */
 #include <string.h>
 
@@ -22,7 +24,8 @@ struct task {
     uint32_t first_row;      /* of the span, among the forward's rows */
     uint32_t first_position; /* of that row in the sequence */
     uint32_t kv_head;
-    uint32_t first_query; /* query q: row q / group of the span, head q % group of the KV head */
+    uint32_t first_query; /* query q: row q / group of the span, head q % group of
+                             the KV head */
     uint32_t n_queries;
 };
 
@@ -79,7 +82,8 @@ void attention_plan(struct forward *f)
         longest = length > longest ? length : longest;
     }
     f->first_task[f->step->n_spans] = n_tasks;
-    /* Too few tasks for the workers: share out the segments too, if their states fit. */
+    /* Too few tasks for the workers: share out the segments too, if their states
+     * fit. */
     uint32_t segments = (longest + CPU_KV_SEGMENT - 1) / CPU_KV_SEGMENT;
     bool split = f->n_workers > 1 && n_tasks < 3 * f->n_workers && (uint64_t)n_tasks * segments <= f->n_partials;
     f->n_segments = split ? segments : 1;
@@ -113,7 +117,8 @@ static struct task find_task(const struct forward *f, uint32_t index)
     const struct step_span *span = &f->step->spans[low];
     uint32_t queries = span_queries(f, low), block_size = f->kernels->tile_rows;
     uint32_t within = index - f->first_task[low];
-    /* Later blocks see more keys: they go first, so that the last chunks of the stage are short. */
+    /* Later blocks see more keys: they go first, so that the last chunks of the
+     * stage are short. */
     uint32_t block = (queries + block_size - 1) / block_size - 1 - within / f->model->n_kv_heads;
     uint32_t first = block * block_size;
     return (struct task){
@@ -143,7 +148,8 @@ static void pack_queries(const struct forward *f, const struct task *task, float
     }
 }
 
-/* Where the tiles of one segment lie that hold keys `keys`, counted from its first: keys and values of the task's head. */
+/* Where the tiles of one segment lie that hold keys `keys`, counted from its
+ * first: keys and values of the task's head. */
 struct segment_tiles {
     const uint16_t *keys[TILES_PER_SEGMENT], *values[TILES_PER_SEGMENT];
     uint32_t first, last; /* first <= tile < last of the segment are set */
@@ -208,22 +214,23 @@ static void add_common_values(const struct forward *f, const struct task *task, 
     }
 }
 
-/* One tile's values, query by query over exactly the keys it sees; queries with equal ranges go together. */
-static void add_tile_values(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, uint32_t base,
-                            uint32_t tile, const float *weights, float *out)
+/* The keys of one word, query by query over exactly those it sees; queries that
+ * see the same go together. */
+static void add_word_values(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, uint32_t base,
+                            uint32_t key, const float *weights, float *out)
 {
-    const uint32_t start = base + tile * CPU_KEY_TILE;
-    weights += (size_t)tile * (CPU_KEY_TILE / f->kernels->inputs_per_word);
+    const uint32_t per_word = f->kernels->inputs_per_word, tile = key / CPU_KEY_TILE, tile_start = base + tile * CPU_KEY_TILE;
+    weights += (size_t)tile * (CPU_KEY_TILE / per_word);
     for (uint32_t q = 0, end; q < task->n_queries; q = end) {
-        struct key_range keys = range_within(visible_keys(f, task, q), start, CPU_KEY_TILE);
+        struct key_range keys = range_within(visible_keys(f, task, q), base + key, per_word);
         for (end = q + 1; end < task->n_queries; end++) {
-            struct key_range other = range_within(visible_keys(f, task, end), start, CPU_KEY_TILE);
+            struct key_range other = range_within(visible_keys(f, task, end), base + key, per_word);
             if (other.first != keys.first || other.last != keys.last)
                 break;
         }
         if (keys.first < keys.last)
             f->kernels->accumulate_values(weights + (size_t)q * CPU_KV_SEGMENT, CPU_KV_SEGMENT, end - q, tiles->values + tile,
-                                          f->kv->d_padded, keys.first - start, keys.last - start,
+                                          f->kv->d_padded, keys.first - tile_start, keys.last - tile_start,
                                           out + (size_t)q * f->kv->d_padded);
     }
 }
@@ -233,28 +240,36 @@ static uint32_t clamp(uint32_t value, uint32_t low, uint32_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Whole runs of tiles that every query sees go at once; the others, at the edges, tile by tile. Keys stay in ascending order. */
+/* What of a range lies in the segment at base, counted from there; each end on
+ * its own, so that empty ranges keep their side. */
+static struct key_range range_in_segment(struct key_range range, uint32_t base)
+{
+    const uint32_t end = base + CPU_KV_SEGMENT;
+    return (struct key_range){clamp(range.first, base, end) - base, clamp(range.last, base, end) - base};
+}
+
+/* The keys that every query sees go at once; the others, at the edges, word by
+ * word. Keys stay in ascending order. */
 static void add_values(const struct forward *f, const struct task *task, const struct segment_tiles *tiles, uint32_t base,
                        bool once, const float *weights, float *out)
 {
-    struct key_range low = visible_keys(f, task, 0), high = visible_keys(f, task, task->n_queries - 1);
-    const uint32_t end = base + CPU_KV_SEGMENT;
-    low = (struct key_range){clamp(low.first, base, end) - base, clamp(low.last, base, end) - base};
-    high = (struct key_range){clamp(high.first, base, end) - base, clamp(high.last, base, end) - base};
     /* Both ends only move upward from query to query. */
-    if (low.first == high.first && low.last == high.last) {
-        add_common_values(f, task, tiles, once, low, weights, out);
-        return;
+    const struct key_range low = range_in_segment(visible_keys(f, task, 0), base);
+    const struct key_range high = range_in_segment(visible_keys(f, task, task->n_queries - 1), base);
+    const uint32_t per_word = f->kernels->inputs_per_word;
+    struct key_range common = low;
+    uint32_t key = low.first / per_word * per_word;
+    if (low.first != high.first || low.last != high.last) /* whole words: a pair must not be cut for one row
+                                                             and not for another */
+        common = (struct key_range){(high.first + per_word - 1) / per_word * per_word, low.last / per_word * per_word};
+    if (common.first < common.last) {
+        for (; key < common.first && common.first > low.first; key += per_word)
+            add_word_values(f, task, tiles, base, key, weights, out);
+        add_common_values(f, task, tiles, once, common, weights, out);
+        key = (common.last + per_word - 1) / per_word * per_word;
     }
-    uint32_t from = (high.first + CPU_KEY_TILE - 1) / CPU_KEY_TILE, to = low.last / CPU_KEY_TILE; /* seen by all */
-    if (from >= to)
-        from = to = tiles->first;
-    for (uint32_t tile = tiles->first; tile < from; tile++)
-        add_tile_values(f, task, tiles, base, tile, weights, out);
-    if (from < to)
-        add_common_values(f, task, tiles, false, (struct key_range){from * CPU_KEY_TILE, to * CPU_KEY_TILE}, weights, out);
-    for (uint32_t tile = to; tile < tiles->last; tile++)
-        add_tile_values(f, task, tiles, base, tile, weights, out);
+    for (; key < high.last; key += per_word)
+        add_word_values(f, task, tiles, base, key, weights, out);
 }
 
 static void attend_segment(const struct forward *f, const struct task *task, uint32_t segment, const struct worker_scratch *scratch,
@@ -279,7 +294,8 @@ static void attend_segment(const struct forward *f, const struct task *task, uin
 
 /* ---- merging ---- */
 
-/* e^x for x <= 0, by the method of vec_exp (kernels_body.h), in plain C: the same for every path; exactly 1 at 0. */
+/* e^x for x <= 0, by the method of vec_exp (kernels_body.h), in plain C: the
+ * same for every path; exactly 1 at 0. */
 static float exp_of_negative(float x)
 {
     if (!(x > -87.0f))
@@ -318,7 +334,8 @@ static void merge_state(struct attention_state *total, const struct attention_st
     }
 }
 
-/* Divides by the sums, in place, and writes the rows into the tiles that feed the output product. */
+/* Divides by the sums, in place, and writes the rows into the tiles that feed
+ * the output product. */
 static void write_output(struct forward *f, const struct task *task, struct attention_state *state)
 {
     const struct model_desc *m = f->model;

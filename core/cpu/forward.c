@@ -28,6 +28,8 @@ enum stage {
 enum {
     CHUNKS_PER_WORKER = 4,       /* of a product: enough to even out, few enough to stay cheap */
     RESIDENT_BYTES = 384 * 1024, /* panels that should stay in a core's cache while many rows pass */
+    WIDEN_TILES = 4,             /* of rows from which on panels are made floats first: once
+                                    per panel, not once per tile */
     COPY_PARTS = 8,
     NORM_LANES = 16,
 };
@@ -50,7 +52,8 @@ static float inverse_rms(const float *x, uint32_t n, float epsilon)
     return 1.0f / sqrtf(lane[0] / (float)n + epsilon);
 }
 
-/* Writes the normalised row as row `row` of tiles over n_rows rows; scaled is [d_model] of scratch. */
+/* Writes the normalised row as row `row` of tiles over n_rows rows; scaled is
+ * [d_model] of scratch. */
 static void norm_into_tile(struct forward *f, const float *x, const float *weight, uint32_t n_rows, uint32_t row, float *scaled)
 {
     const uint32_t n = f->model->d_model;
@@ -94,21 +97,49 @@ static uint32_t start_product(struct forward *f, const float *tiles, uint32_t n_
     return (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
 }
 
-/* Panels first .. last-1 of one matrix with all rows: tile by tile, so that the panels stay in cache from tile to tile. */
-static void run_panels(struct forward *f, const struct packed_matrix *matrix, uint32_t first, uint32_t last, emit_fn *emit)
+/* Consecutive panels of a matrix as matmul takes them. */
+struct panel_block {
+    const char *panels;
+    size_t panel_bytes;
+    enum weight_type type;
+    uint32_t first, n; /* number of the first in its matrix */
+};
+
+/* Many rows: a panel is made floats once and stays in a core's cache while all
+ * tiles of rows pass. The values are the same. */
+static bool widens(const struct forward *f)
+{
+    return f->kernels->widen_panels && f->product.n_rows >= WIDEN_TILES * f->kernels->tile_rows;
+}
+
+/* Panels from `first` on: as many as go at once, at most n; memory is for one
+ * widened panel. */
+static struct panel_block take_panels(const struct forward *f, const struct packed_matrix *matrix, uint32_t first, uint32_t n,
+                                      float *memory)
+{
+    const size_t values = (size_t)matrix->n_inputs * f->kernels->panel_width;
+    const uint16_t *panels = matrix->panels + first * values;
+    if (!widens(f))
+        return (struct panel_block){(const char *)panels, values * sizeof *panels, matrix->type, first, n};
+    f->kernels->widen_panels(panels, matrix->type, values, memory);
+    return (struct panel_block){(const char *)memory, values * sizeof *memory, WEIGHT_F32, first, 1};
+}
+
+/* A block with all rows: tile by tile, so that the panels stay in cache from
+ * tile to tile. */
+static void run_block(struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block, emit_fn *emit)
 {
     const struct cpu_kernels *k = f->kernels;
     const struct product *p = &f->product;
-    const size_t panel_size = (size_t)matrix->n_inputs * k->panel_width;
     _Alignas(64) float out[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
     for (uint32_t row = 0; row < p->n_rows; row += k->tile_rows) {
         uint32_t rows = p->n_rows - row < k->tile_rows ? p->n_rows - row : k->tile_rows;
-        for (uint32_t panel = first, n; panel < last; panel += n) {
-            n = last - panel < CPU_MAX_PANELS_AT_ONCE ? last - panel : CPU_MAX_PANELS_AT_ONCE;
-            k->matmul(matrix->panels + panel * panel_size, matrix->type, matrix->n_inputs, n,
-                      p->tiles + (size_t)row * (matrix->n_inputs / k->inputs_per_word), rows, out);
+        const float *x = p->tiles + (size_t)row * (matrix->n_inputs / k->inputs_per_word);
+        for (uint32_t panel = 0, n; panel < block->n; panel += n) {
+            n = block->n - panel < CPU_MAX_PANELS_AT_ONCE ? block->n - panel : CPU_MAX_PANELS_AT_ONCE;
+            k->matmul(block->panels + panel * block->panel_bytes, block->type, matrix->n_inputs, n, x, rows, out);
             for (uint32_t i = 0; i < n; i++) {
-                uint32_t output = (panel + i) * k->panel_width;
+                uint32_t output = (block->first + panel + i) * k->panel_width;
                 uint32_t count = matrix->n_outputs - output < k->panel_width ? matrix->n_outputs - output : k->panel_width;
                 for (uint32_t r = 0; r < rows; r++)
                     emit(f, matrix, row + r, output, count, out + ((size_t)i * rows + r) * k->panel_width);
@@ -117,15 +148,17 @@ static void run_panels(struct forward *f, const struct packed_matrix *matrix, ui
     }
 }
 
-static void run_product(struct forward *f, uint32_t chunk, emit_fn *emit)
+static void run_product(struct forward *f, uint32_t worker, uint32_t chunk, emit_fn *emit)
 {
     const struct product *p = &f->product;
     uint32_t first = chunk * p->panels_per_chunk, last = first + p->panels_per_chunk, base = 0;
     for (uint32_t i = 0; i < p->n_parts && base < last; i++) {
-        uint32_t end = base + p->parts[i]->n_panels;
-        uint32_t from = first > base ? first : base, to = last < end ? last : end;
-        if (from < to)
-            run_panels(f, p->parts[i], from - base, to - base, emit);
+        uint32_t end = base + p->parts[i]->n_panels, to = last < end ? last : end;
+        for (uint32_t panel = first > base ? first : base; panel < to;) {
+            struct panel_block block = take_panels(f, p->parts[i], panel - base, to - panel, f->scratch[worker].panels);
+            run_block(f, p->parts[i], &block, emit);
+            panel += block.n;
+        }
         base = end;
     }
 }
@@ -161,22 +194,22 @@ static void emit_logits(struct forward *f, const struct packed_matrix *matrix, u
     memcpy(f->logits + (size_t)row * f->model->n_vocab + first, values, n * sizeof *values);
 }
 
-/* One panel each of gate and up, multiplied together at once: their outputs never leave the cache. */
-static void gate_up_tile(struct forward *f, uint32_t panel, uint32_t n_panels, uint32_t row, uint32_t rows)
+/* The same panels of gate and up with one tile of rows, multiplied together at
+ * once: their outputs never leave the cache. */
+static void gate_up_tile(struct forward *f, const struct panel_block *gates, const struct panel_block *ups, uint32_t panel,
+                         uint32_t n_panels, uint32_t row, uint32_t rows)
 {
     const struct cpu_kernels *k = f->kernels;
-    const struct layer_weights *layer = &f->weights->layers[f->layer];
     const uint32_t n_inputs = f->model->d_model, d_ff = f->model->d_ff;
     const float *x = f->product.tiles + (size_t)row * (n_inputs / k->inputs_per_word);
-    const size_t offset = (size_t)panel * n_inputs * k->panel_width;
+    float *out = f->tiles_ff + (size_t)row * (d_ff / k->inputs_per_word);
     _Alignas(64) float gate[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
     _Alignas(64) float up[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
-    k->matmul(layer->gate.panels + offset, layer->gate.type, n_inputs, n_panels, x, rows, gate);
-    k->matmul(layer->up.panels + offset, layer->up.type, n_inputs, n_panels, x, rows, up);
+    k->matmul(gates->panels + panel * gates->panel_bytes, gates->type, n_inputs, n_panels, x, rows, gate);
+    k->matmul(ups->panels + panel * ups->panel_bytes, ups->type, n_inputs, n_panels, x, rows, up);
     k->silu_multiply(gate, up, gate, n_panels * rows * k->panel_width);
-    float *out = f->tiles_ff + (size_t)row * (d_ff / k->inputs_per_word);
     for (uint32_t p = 0; p < n_panels; p++) {
-        uint32_t first = (panel + p) * k->panel_width;
+        uint32_t first = (gates->first + panel + p) * k->panel_width;
         uint32_t count = d_ff - first < k->panel_width ? d_ff - first : k->panel_width;
         const float *values = gate + (size_t)p * rows * k->panel_width;
         for (uint32_t r = 0; r < rows; r++)
@@ -184,17 +217,23 @@ static void gate_up_tile(struct forward *f, uint32_t panel, uint32_t n_panels, u
     }
 }
 
-static void run_gate_up(struct forward *f, uint32_t chunk)
+static void run_gate_up(struct forward *f, uint32_t worker, uint32_t chunk)
 {
+    const struct layer_weights *layer = &f->weights->layers[f->layer];
     const struct product *p = &f->product;
     const uint32_t tile_rows = f->kernels->tile_rows;
-    uint32_t first = chunk * p->panels_per_chunk;
-    uint32_t last = first + p->panels_per_chunk < p->n_panels ? first + p->panels_per_chunk : p->n_panels;
-    for (uint32_t row = 0; row < p->n_rows; row += tile_rows) {
-        uint32_t rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows;
-        for (uint32_t panel = first, n; panel < last; panel += n) {
-            n = last - panel < CPU_MAX_PANELS_AT_ONCE ? last - panel : CPU_MAX_PANELS_AT_ONCE;
-            gate_up_tile(f, panel, n, row, rows);
+    float *memory = f->scratch[worker].panels;
+    uint32_t at = chunk * p->panels_per_chunk;
+    uint32_t last = at + p->panels_per_chunk < p->n_panels ? at + p->panels_per_chunk : p->n_panels;
+    for (struct panel_block gates, ups; at < last; at += gates.n) {
+        gates = take_panels(f, &layer->gate, at, last - at, memory);
+        ups = take_panels(f, &layer->up, at, last - at, memory + (size_t)layer->gate.n_inputs * f->kernels->panel_width);
+        for (uint32_t row = 0; row < p->n_rows; row += tile_rows) {
+            uint32_t rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows;
+            for (uint32_t panel = 0, n; panel < gates.n; panel += n) {
+                n = gates.n - panel < CPU_MAX_PANELS_AT_ONCE ? gates.n - panel : CPU_MAX_PANELS_AT_ONCE;
+                gate_up_tile(f, &gates, &ups, panel, n, row, rows);
+            }
         }
     }
 }
@@ -209,7 +248,8 @@ static void embed_row(struct forward *f, uint32_t worker, uint32_t row)
     float *x = f->x + (size_t)row * m->d_model;
     uint16_t *halves = f->scratch[worker].shorts;
     m->dequantize(&m->token_embedding, span->history[position], 1, x);
-    /* Like every other matrix, the embedding counts as FP16; in BF16 only what is multiplied is rounded. */
+    /* Like every other matrix, the embedding counts as FP16; in BF16 only what is
+     * multiplied is rounded. */
     if (m->token_embedding.type != TENSOR_BF16 && f->kernels->inputs_per_word == 1) {
         f->kernels->shorts_from_floats(x, halves, m->d_model);
         for (uint32_t i = 0; i < m->d_model; i++)
@@ -275,7 +315,8 @@ static uint32_t tiles_of(const struct forward *f, uint32_t n_rows)
     return (n_rows + f->kernels->tile_rows - 1) / f->kernels->tile_rows;
 }
 
-/* Prepares the current stage; returns its number of chunks, 0 if there is nothing to do in it. */
+/* Prepares the current stage; returns its number of chunks, 0 if there is
+ * nothing to do in it. */
 static uint32_t begin_stage(struct forward *f)
 {
     const struct layer_weights *layer = f->layer < f->model->n_layers ? &f->weights->layers[f->layer] : NULL;
@@ -389,12 +430,13 @@ static void run_row(struct forward *f, uint32_t worker, uint32_t row)
 void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
 {
     switch ((enum stage)f->stage) {
-    case STAGE_COPIES: /* each part goes through all copies in order, so that a copy of a copy is right */
+    case STAGE_COPIES: /* each part goes through all copies in order, so that a
+                          copy of a copy is right */
         for (uint32_t i = 0; i < f->n_copies; i++)
             kv_pool_copy(f->kv, f->copies[i].dst, f->copies[i].src, chunk, COPY_PARTS);
         return;
     case STAGE_QKV:
-        run_product(f, chunk, emit_qkv);
+        run_product(f, worker, chunk, emit_qkv);
         return;
     case STAGE_ATTEND:
         attention_run(f, worker, chunk);
@@ -404,13 +446,13 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
         return;
     case STAGE_ATTN_OUTPUT:
     case STAGE_DOWN:
-        run_product(f, chunk, emit_residual);
+        run_product(f, worker, chunk, emit_residual);
         return;
     case STAGE_GATE_UP:
-        run_gate_up(f, chunk);
+        run_gate_up(f, worker, chunk);
         return;
     case STAGE_LOGITS:
-        run_product(f, chunk, emit_logits);
+        run_product(f, worker, chunk, emit_logits);
         return;
     case STAGE_SAMPLE:
         sample_output(f, worker, chunk);

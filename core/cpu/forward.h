@@ -1,15 +1,20 @@
 /*
  * One forward pass: the stages of a step, and the memory they work in.
  *
- *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product, norm, gate/up, down ] x n_layers,
- *     [ output norm, logits, sample ] for every OUTPUT_GROUP rows that want a result
+ *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product,
+ * norm, gate/up, down ] x n_layers, [ output norm, logits, sample ] for every
+ * OUTPUT_GROUP rows that want a result
  *
- * After the last layer's keys and values are stored, only rows that want a result go on.
+ * After the last layer's keys and values are stored, only rows that want a
+ * result go on.
  *
- * A stage is cut into chunks by outputs or by rows, never along a sum, so no cut can change a bit. Activations between
- * stages are float; what feeds a product lies in row tiles (kernels.h). All memory is allocated by forward_create.
+ * A stage is cut into chunks by outputs or by rows, never along a sum, so no
+ * cut can change a bit. Activations between stages are float; what feeds a
+ * product lies in row tiles (kernels.h). All memory is allocated by
+ * forward_create.
  *
- * Threading: forward_begin by the submitting thread; forward_run and forward_advance by the workers as worker_pool.h says.
+ * Threading: forward_begin by the submitting thread; forward_run and
+ * forward_advance by the workers as worker_pool.h says.
  */
 #ifndef HEARSAY_CPU_FORWARD_H
 #define HEARSAY_CPU_FORWARD_H
@@ -26,6 +31,7 @@
 #include "core/port/model.h"
 
 enum {
+    PANELS_WIDENED = 2,        /* at a time: gate and up */
     OUTPUT_GROUP = 48,         /* rows whose logits are held at a time */
     MAX_PENDING_COPIES = 1024, /* of pages, between two steps */
 };
@@ -44,7 +50,8 @@ struct output_row {
     uint32_t index; /* in its span's results */
 };
 
-/* Softmax state of a block of queries over some keys: maximum, sum of exponentials, weighted sum of values. */
+/* Softmax state of a block of queries over some keys: maximum, sum of
+ * exponentials, weighted sum of values. */
 struct attention_state {
     float maximum[CPU_MAX_TILE_ROWS];
     float sum[CPU_MAX_TILE_ROWS]; /* 0: no key seen */
@@ -54,13 +61,16 @@ struct attention_state {
 struct worker_scratch {
     uint16_t *shorts; /* [max(d_model, 2 * d_head)] */
     float *row;       /* [d_model] */
+    float *panels;    /* PANELS_WIDENED panels of the most inputs, as floats; NULL if
+                         kernels widen none */
     float *queries;   /* words [d_head][queries] */
     float *scores;    /* [queries][CPU_KV_SEGMENT] */
     struct attention_state part, total;
     struct sample_scratch *sample;
 };
 
-/* A product under way: panels of up to three matrices over the same rows, numbered through. */
+/* A product under way: panels of up to three matrices over the same rows,
+ * numbered through. */
 struct product {
     const struct packed_matrix *parts[3];
     uint32_t n_parts;
@@ -78,7 +88,8 @@ struct forward {
     uint32_t n_workers, max_rows, max_spans;
 
     float *x;                         /* [max_rows][d_model], the residual stream */
-    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs, in words (kernels.h) */
+    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs, in words
+                                         (kernels.h) */
     float *tiles_ff;                  /* row tiles of d_ff inputs */
     float *qkv;                       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
     float *rotations;                 /* [max_rows][d_head] */
@@ -86,7 +97,8 @@ struct forward {
     struct step_row *rows;            /* [max_rows] */
     struct output_row *outputs;       /* [max_rows] */
     uint32_t *first_row;              /* [max_spans + 1], of span s among the rows */
-    uint32_t *first_index;            /* [max_spans] index in span s of its first row: rows before it are no longer wanted */
+    uint32_t *first_index;            /* [max_spans] index in span s of its first row: rows
+                                         before it are no longer wanted */
     uint32_t *first_task;             /* [max_spans + 1], of span s in attention */
     struct worker_scratch *scratch;   /* [n_workers] */
     struct attention_state *partials; /* [n_partials] */
@@ -99,7 +111,8 @@ struct forward {
     /* The step under way. */
     const struct step *step;
     uint32_t n_rows, n_outputs;
-    uint32_t n_segments; /* of attention: 1, or more when tasks are split along the keys */
+    uint32_t n_segments; /* of attention: 1, or more when tasks are split along
+                            the keys */
     int stage;           /* enum stage of forward.c */
     uint32_t layer, first_output;
     struct product product;
@@ -123,7 +136,8 @@ uint32_t attention_merge_chunks(const struct forward *forward); /* 0: nothing wa
 void attention_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 void attention_merge(struct forward *forward, uint32_t worker, uint32_t chunk);
 
-/* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in words; words of one row are *stride apart. */
+/* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in
+ * words; words of one row are *stride apart. */
 static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row,
                                          uint32_t *stride)
 {

@@ -6,7 +6,8 @@
 
 enum { PARTIAL_STATES = 1024, FLOATS_PER_LINE = 16 };
 
-/* Takes n floats, rounded up to whole cache lines, from a block; with a NULL block only counts. */
+/* Takes n floats, rounded up to whole cache lines, from a block; with a NULL
+ * block only counts. */
 static float *take(float *block, size_t *used, size_t n)
 {
     float *start = block ? block + *used : NULL;
@@ -25,13 +26,16 @@ static void place_scratch(const struct forward *f, struct worker_scratch *s, flo
     const size_t queries = f->kernels->tile_rows;
     s->row = take(block, used, m->d_model);
     s->shorts = (uint16_t *)take(block, used, larger(m->d_model, 2 * m->d_head) / 2 + 1);
+    size_t most_inputs = larger(larger(m->d_model, m->d_ff), m->n_heads * m->d_head);
+    s->panels = take(block, used, f->kernels->widen_panels ? PANELS_WIDENED * most_inputs * f->kernels->panel_width : 0);
     s->queries = take(block, used, queries * m->d_head);
     s->scores = take(block, used, queries * CPU_KV_SEGMENT);
     s->part.values = take(block, used, queries * f->kv->d_padded);
     s->total.values = take(block, used, queries * f->kv->d_padded);
 }
 
-/* Gives every float array its place in the block and returns the floats needed. */
+/* Gives every float array its place in the block and returns the floats needed.
+ */
 static size_t place_all(struct forward *f, float *block)
 {
     const struct model_desc *m = f->model;

@@ -41,7 +41,7 @@ enum {
     CPU_HEAD_ALIGN = 32,        /* values of a head are padded to a multiple of this */
 };
 
-enum weight_type { WEIGHT_F16, WEIGHT_BF16, WEIGHT_BF16_PAIRS };
+enum weight_type { WEIGHT_F16, WEIGHT_BF16, WEIGHT_BF16_PAIRS, WEIGHT_F32 };
 
 struct cpu_kernels {
     const char *name;         /* "generic", "avx2", "avx512", "avx512bf16" */
@@ -58,10 +58,16 @@ struct cpu_kernels {
 
     /*
      * out[n_panels][n_rows][panel_width] = products of one tile x (n_rows <= tile_rows) with consecutive panels,
-     * n_panels <= CPU_MAX_PANELS_AT_ONCE.
+     * n_panels <= CPU_MAX_PANELS_AT_ONCE. Panels hold 16-bit values, or floats if type is WEIGHT_F32.
      */
-    void (*matmul)(const uint16_t *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x,
-                   uint32_t n_rows, float *out);
+    void (*matmul)(const void *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x, uint32_t n_rows,
+                   float *out);
+
+    /*
+     * Panels as floats, for many tiles of rows: out[n] = in[n], exactly; n is a multiple of panel_width. NULL where matmul
+     * multiplies the 16 bits themselves.
+     */
+    void (*widen_panels)(const uint16_t *in, enum weight_type type, size_t n, float *out);
 
     /* out[i] = silu(gate[i]) * up[i]; n is a multiple of panel_width. */
     void (*silu_multiply)(const float *gate, const float *up, float *out, uint32_t n);

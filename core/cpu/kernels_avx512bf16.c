@@ -10,8 +10,9 @@
 #define KERNELS_ARITHMETIC "cpu-avx512bf16-bf16"
 
 enum { INPUTS_PER_WORD = 2 };
+#define KERNELS_WIDEN_PANELS NULL
 
-static inline vec load_weights(const uint16_t *from, enum weight_type type)
+static inline vec load_weights(const void *from, enum weight_type type)
 {
     return _mm512_loadu_ps(from);
 }

@@ -1,15 +1,19 @@
 /*
- * The kernels themselves, written once over a small set of vector operations. Each path (kernels_generic.c, kernels_avx2.c,
- * kernels_avx512.c, kernels_avx512bf16.c) defines these and then includes this file, which ends in the path's table:
+ * The kernels themselves, written once over a small set of vector operations.
+ * Each path (kernels_generic.c, kernels_avx2.c, kernels_avx512.c,
+ * kernels_avx512bf16.c) defines these and then includes this file, which ends
+ * in the path's table:
  *
- *     vec, LANES, PANEL_VECS, TILE_ROWS, FOR_EACH_ROW_COUNT(X), KERNELS_NAME, KERNELS_ARITHMETIC
- *     vec_zero vec_broadcast vec_load vec_store
- *     vec_multiply_add vec_add vec_multiply vec_divide vec_max vec_min vec_round vec_scale_pow2 vec_keep
- *     shorts_from_floats
- *     INPUTS_PER_WORD load_weights load_stored multiply_words keep_in_pair store_attention_weights pack_inputs
+ *     vec, LANES, PANEL_VECS, TILE_ROWS, FOR_EACH_ROW_COUNT(X), KERNELS_NAME,
+ * KERNELS_ARITHMETIC vec_zero vec_broadcast vec_load vec_store vec_multiply_add
+ * vec_add vec_multiply vec_divide vec_max vec_min vec_round vec_scale_pow2
+ * vec_keep shorts_from_floats INPUTS_PER_WORD KERNELS_WIDEN_PANELS load_weights
+ * load_stored multiply_words keep_in_pair store_attention_weights pack_inputs
  *
- * kernels_floats.h has the last line for the float32 paths. The same source gives each path its own arithmetic class: they
- * differ in what a word is, in how many lanes a sum of exponentials has and in whether a product is rounded before it is added.
+ * kernels_floats.h has the last two lines for the float32 paths. The same
+ * source gives each path its own arithmetic class: they differ in what a word
+ * is, in how many lanes a sum of exponentials has and in whether a product is
+ * rounded before it is added.
  */
 #ifndef HEARSAY_CPU_KERNELS_BODY_H
 #define HEARSAY_CPU_KERNELS_BODY_H
@@ -38,6 +42,7 @@ static const struct cpu_kernels table = {
     .shorts_from_floats = shorts_from_floats,
     .pack_inputs = pack_inputs,
     .matmul = matmul,
+    .widen_panels = KERNELS_WIDEN_PANELS,
     .silu_multiply = silu_multiply,
     .score_keys = score_keys,
     .softmax_segment = softmax_segment,

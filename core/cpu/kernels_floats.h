@@ -1,6 +1,7 @@
 /*
- * Part of every float32 path, included before kernels_body.h: words are floats, what is stored in 16 bits becomes floats when
- * it is loaded, and a product is multiplied and added as the path does it.
+ * Part of every float32 path, included before kernels_body.h: words are floats,
+ * what is stored in 16 bits becomes floats when it is loaded, and a product is
+ * multiplied and added as the path does it.
  */
 #ifndef HEARSAY_CPU_KERNELS_FLOATS_H
 #define HEARSAY_CPU_KERNELS_FLOATS_H
@@ -10,9 +11,12 @@
 #include "core/cpu/kernels.h"
 
 enum { INPUTS_PER_WORD = 1 };
+#define KERNELS_WIDEN_PANELS widen_panels
 
-static inline vec load_weights(const uint16_t *from, enum weight_type type)
+static inline vec load_weights(const void *from, enum weight_type type)
 {
+    if (type == WEIGHT_F32)
+        return vec_load(from);
     return type == WEIGHT_F16 ? vec_load_f16(from) : vec_load_bf16(from);
 }
 
@@ -35,6 +39,12 @@ static inline vec keep_in_pair(vec words, int keep_low, int keep_high)
 static inline void store_attention_weights(float *row, uint32_t key, vec weights)
 {
     vec_store(row + key, weights);
+}
+
+static void widen_panels(const uint16_t *in, enum weight_type type, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i += LANES)
+        vec_store(out + i, load_weights(in + i, type));
 }
 
 static void pack_inputs(const float *in, uint32_t n, float *words, size_t stride)

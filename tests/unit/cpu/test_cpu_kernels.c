@@ -175,6 +175,30 @@ static void check_products(enum weight_type type, uint32_t n_inputs)
     }
 }
 
+/* Panels made floats give the same bits. */
+static void check_widened(enum weight_type type)
+{
+    enum { INPUTS = 77 };
+    static uint16_t panels[INPUTS * CPU_MAX_PANEL_WIDTH];
+    static float x[CPU_MAX_TILE_ROWS * INPUTS], widened[INPUTS * CPU_MAX_PANEL_WIDTH];
+    float expected[CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH], out[CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
+    const uint32_t rows = kernels->tile_rows, n = INPUTS * kernels->panel_width;
+    fill_weights(panels, n, type);
+    fill_floats(x, (size_t)rows * INPUTS);
+    kernels->widen_panels(panels, type, n, widened);
+    kernels->matmul(panels, type, INPUTS, 1, x, rows, expected);
+    kernels->matmul(widened, WEIGHT_F32, INPUTS, 1, x, rows, out);
+    assert_memory_equal(out, expected, (size_t)rows * kernels->panel_width * sizeof *out);
+}
+
+static void test_widened_panels(void **state)
+{
+    if (!kernels->widen_panels)
+        return;
+    check_widened(WEIGHT_F16);
+    check_widened(WEIGHT_BF16);
+}
+
 static void test_matmul(void **state)
 {
     if (pairs()) {
@@ -363,6 +387,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_matmul),           cmocka_unit_test(test_silu),
         cmocka_unit_test(test_scores),           cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_accumulate),       cmocka_unit_test(test_sine_and_cosine),
+        cmocka_unit_test(test_widened_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
