@@ -1,7 +1,6 @@
 """The same tokens and the same log-probabilities alone, after a cache hit, in a batch, forwarded; greedy and seeded.
 
-Log-probabilities travel as decimal text that names each float exactly, so equal text is equal bits. Chunk sizes and thread
-counts are varied where the backend is tested by itself (tests/unit/cpu); here a node is started for each number of threads.
+Log-probabilities travel as decimal text that names each float exactly, so equal text is equal bits.
 """
 import concurrent.futures
 import os
@@ -52,13 +51,17 @@ class SameBits(unittest.TestCase):
                 self.assertGreaterEqual(cached, 624)
                 self.assertEqual((text_far, logprobs_far), (text, logprobs))
 
-    def test_threads(self):
-        answers = []
-        for cpus in ("0", f"0-{min(1, (os.cpu_count() or 1) - 1)}"):
-            with support.Group(support.BINARY, support.MODEL, 1, options=("--cpus", cpus)) as group:
-                prompt = support.tokenize(group.nodes[0], support.story("threads", 200))[:150]
-                answers.append([self.reference(group.nodes[0], prompt, case) for case in CASES])
-        self.assertEqual(answers[0], answers[1])
+    def test_chunks_and_threads(self):
+        """A lone node each: whole prompt in one step, chunks of 128, 7 and 1, one thread and two."""
+        both = f"0-{min(1, (os.cpu_count() or 1) - 1)}"
+        answers = {}
+        for options in (("--cpus", both), ("--cpus", "0"), *(("--cpus", both, "--max-batch-tokens", n) for n in ("512", "128", "7", "1"))):
+            with support.Group(support.BINARY, support.MODEL, 1, options=options) as group:
+                prompt = support.tokenize(group.nodes[0], support.story("chunks", 240))[:190]
+                answers[options] = [self.reference(group.nodes[0], prompt, case) for case in CASES]
+        first = next(iter(answers.values()))
+        for options, answer in answers.items():
+            self.assertEqual(answer, first, options)
 
 
 if __name__ == "__main__":
