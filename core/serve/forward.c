@@ -139,6 +139,15 @@ void service_cancel(struct service *service, uint64_t now_ns)
     scheduler_drop(service->node->scheduler, sequence, now_ns);
 }
 
+void service_abandon(struct service *service, int status, const char *text, uint64_t now_ns)
+{
+    struct forward_message message = {.kind = FORWARD_FAILED};
+    message.failed.status = status;
+    snprintf(message.failed.text, sizeof message.failed.text, "%s", text);
+    service_send(service, &message, now_ns);
+    service_cancel(service, now_ns);
+}
+
 static struct service *find_service(struct node *node, uint32_t peer, uint64_t id)
 {
     for (uint32_t i = 0, seen = 0; seen < node->n_services && i < node->max_services; i++) {
@@ -249,9 +258,11 @@ void forward_on_message(struct node *node, uint32_t peer, const uint8_t *data, s
         return;
     }
     struct entry *entry = entry_find(node, message->id);
-    /* Late words of a place that was given up are dropped: only the present attempt counts. */
+    /* Late words of a place that was given up are dropped: only the present attempt counts. One that is still at it has not heard so. */
     if (entry && entry->state == ENTRY_REMOTE && !entry->lost && entry->ticket.peer == peer && entry->attempt == message->attempt)
         entry_message(entry, message, now_ns);
+    else if (message->kind == FORWARD_STARTED || message->kind == FORWARD_RESULTS || message->kind == FORWARD_ALIVE)
+        forward_send_cancel(node, peer, message->id, message->attempt);
 }
 
 void forward_peer_lost(struct node *node, uint32_t peer)
@@ -273,11 +284,7 @@ uint64_t service_check(struct service *service, uint64_t now_ns)
 {
     struct node *node = service->node;
     if (service->deadline_ns && now_ns >= service->deadline_ns) {
-        struct forward_message message = {.kind = FORWARD_FAILED};
-        message.failed.status = HS_ERR_TIMEOUT;
-        snprintf(message.failed.text, sizeof message.failed.text, "the request's deadline passed");
-        service_send(service, &message, now_ns);
-        service_cancel(service, now_ns);
+        service_abandon(service, HS_ERR_TIMEOUT, "the request's deadline passed", now_ns);
         return UINT64_MAX;
     }
     if (now_ns - service->last_sent_ns >= ALIVE_NS) {

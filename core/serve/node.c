@@ -241,7 +241,7 @@ static bool poll_transport(struct node *node, uint64_t now_ns)
     return any;
 }
 
-/* What peers that went leave behind: their requests end, ours move on. */
+/* What peers that went leave behind: their requests end, ours move on. They are told, as one that only counts as dead may hear it. */
 static void settle_lost(struct node *node, uint64_t now_ns)
 {
     if (!node->any_lost)
@@ -249,10 +249,14 @@ static void settle_lost(struct node *node, uint64_t now_ns)
     node->any_lost = false;
     for (uint32_t i = 0; i < node->max_services; i++)
         if (node->services[i].sequence && node->services[i].lost)
-            service_cancel(&node->services[i], now_ns);
-    for (uint32_t i = 0; i < node->max_entries; i++)
-        if (node->entries[i].state == ENTRY_REMOTE && node->entries[i].lost)
-            entry_retry(&node->entries[i], ROUTE_FAILED, 0, now_ns);
+            service_abandon(&node->services[i], HS_ERR_CLOSED, "its entry counts as dead here", now_ns);
+    for (uint32_t i = 0; i < node->max_entries; i++) {
+        struct entry *entry = &node->entries[i];
+        if (entry->state != ENTRY_REMOTE || !entry->lost)
+            continue;
+        forward_send_cancel(node, entry->ticket.peer, entry->id, entry->attempt);
+        entry_retry(entry, ROUTE_FAILED, 0, now_ns);
+    }
 }
 
 static void check_times(struct node *node, uint64_t now_ns)

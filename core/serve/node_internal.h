@@ -100,6 +100,7 @@ void forward_send_cancel(struct node *node, uint32_t peer, uint64_t id, uint32_t
 void forward_on_message(struct node *node, uint32_t peer, const uint8_t *data, size_t len, uint64_t now_ns);
 void forward_peer_lost(struct node *node, uint32_t peer);
 void service_cancel(struct service *service, uint64_t now_ns);
+void service_abandon(struct service *service, int status, const char *text, uint64_t now_ns); /* and says so */
 uint64_t service_check(struct service *service, uint64_t now_ns);
 
 /* node.c */
