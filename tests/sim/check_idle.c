@@ -4,7 +4,7 @@
 #include "core/serve/scheduler_internal.h"
 #include "tests/sim/world_internal.h"
 
-static const uint64_t LOST_NS = 10000000000; /* a connection that the troubles broke is given up */
+static const uint64_t LOST_NS = 6000000000; /* a connection that the troubles broke is given up */
 
 bool check_is_full(const struct world_node *wn)
 {
