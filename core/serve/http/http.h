@@ -40,6 +40,7 @@ struct http_config {
     uint32_t threads;         /* 0: 2 */
     uint32_t max_connections; /* 0: 8192, or what the limit of open files leaves room for */
     size_t max_body_bytes;    /* 0: 8 MiB; larger ones are a 413 */
+    uint32_t deliver_ms;      /* 0: 2000; how long answers that are complete may take to go out when the server stops */
     struct node_inbox *inbox;
     struct metrics *metrics;
     const struct env *env;            /* called from several threads at once */

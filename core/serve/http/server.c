@@ -25,7 +25,8 @@ enum {
     OTHER_DESCRIPTORS = 64, /* the model, the fabric, event descriptors, the log */
     CONNECTION_MEMORY_BYTES = 64 << 10,
     STOP_WAIT_ROUNDS = 200, /* of 50 ms */
-    DELIVER_MS = 2000, /* for complete answers to reach their clients when the server stops */
+    STOP_WAIT_MS = 10000,
+    DELIVER_MS = 2000,
 };
 
 /* ---- requests ---- */
@@ -244,11 +245,13 @@ void http_server_destroy(struct http_server *server)
     if (listen_fd >= 0)
         close(listen_fd);
     /* MHD must not be stopped with suspended connections: each is woken and closes itself. */
-    uint64_t deliver_until_ns = env_now_ns(server->config.env) + DELIVER_MS * 1000000ull;
-    for (int round = 0; watcher_count(server->watcher) && round < STOP_WAIT_ROUNDS; round++) {
-        bool deliver = env_now_ns(server->config.env) < deliver_until_ns;
-        watcher_visit(server->watcher, deliver ? exchange_abort_unfinished : exchange_abort);
+    uint32_t deliver_ms = server->config.deliver_ms ? server->config.deliver_ms : DELIVER_MS;
+    uint64_t now_ns = env_now_ns(server->config.env);
+    uint64_t deliver_until_ns = now_ns + deliver_ms * 1000000ull;
+    while (watcher_count(server->watcher) && now_ns < deliver_until_ns + STOP_WAIT_MS * 1000000ull) {
+        watcher_visit(server->watcher, now_ns < deliver_until_ns ? exchange_abort_unfinished : exchange_abort);
         wait_for_change(server);
+        now_ns = env_now_ns(server->config.env);
     }
     MHD_stop_daemon(server->daemon);
     for (int round = 0; atomic_load_explicit(&server->n_exchanges, memory_order_acquire); round++) {

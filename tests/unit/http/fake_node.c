@@ -231,6 +231,11 @@ bool fake_node_wait_canceled(struct node_inbox *inbox, uint32_t n)
     return wait_for(inbox, &inbox->counts.canceled, n);
 }
 
+bool fake_node_wait_submitted(struct node_inbox *inbox, uint32_t n)
+{
+    return wait_for(inbox, &inbox->counts.submitted, n);
+}
+
 bool fake_node_wait_active(struct node_inbox *inbox, uint32_t n)
 {
     return wait_for(inbox, &inbox->counts.active, n);

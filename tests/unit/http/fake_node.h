@@ -36,6 +36,7 @@ void fake_node_pause(struct node_inbox *inbox, bool paused);
 /* Waits until `value` returned by read is at least the wanted one, at most ten seconds; whether it came to be. */
 struct fake_counts fake_node_counts(struct node_inbox *inbox);
 bool fake_node_wait_canceled(struct node_inbox *inbox, uint32_t n);
+bool fake_node_wait_submitted(struct node_inbox *inbox, uint32_t n);
 bool fake_node_wait_active(struct node_inbox *inbox, uint32_t n);
 /* A copy of the last request handed over; pointers in it are stale, prompt[n_tokens] is a copy. */
 struct request fake_node_last(struct node_inbox *inbox, uint32_t *prompt, uint32_t cap);
