@@ -26,7 +26,7 @@ static bool happens(struct world *world, double share)
 }
 
 /* A slot with a prompt and the usual settings; its tokens have room for the answer. */
-static struct client *new_client(struct world *world, uint64_t arrive_ns, const uint32_t *tokens, uint32_t n_tokens, uint32_t max_tokens)
+struct client *clients_add(struct world *world, uint64_t arrive_ns, const uint32_t *tokens, uint32_t n_tokens, uint32_t max_tokens)
 {
     if (world->n_clients == world->cap_clients)
         return NULL;
@@ -56,11 +56,6 @@ static struct client *new_client(struct world *world, uint64_t arrive_ns, const 
     if (arrive_ns < world->clients_due_ns)
         world->clients_due_ns = arrive_ns;
     return client;
-}
-
-struct client *clients_add(struct world *world, uint64_t arrive_ns, const uint32_t *tokens, uint32_t n_tokens, uint32_t max_tokens)
-{
-    return new_client(world, arrive_ns, tokens, n_tokens, max_tokens);
 }
 
 /* A head that others share, cut somewhere, and a tail of its own; sometimes whole pages exactly. */
@@ -134,7 +129,7 @@ int clients_create(struct world *world)
     uint64_t at_ns = FIRST_NS;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         uint32_t length = make_prompt(world, prompt);
-        struct client *client = new_client(world, at_ns, prompt, length, 1 + (uint32_t)rng_below(&world->rng, WORLD_MAX_ANSWER));
+        struct client *client = clients_add(world, at_ns, prompt, length, 1 + (uint32_t)rng_below(&world->rng, WORLD_MAX_ANSWER));
         if (client)
             make_wishes(world, client);
         else
@@ -163,7 +158,7 @@ int clients_repeat(struct world *world)
         if (old->request.score_prompt)
             continue;
         uint64_t at_ns = world->now_ns + (uint64_t)(i * 1e9 / world->config.rate);
-        struct client *client = new_client(world, at_ns, old->tokens, old->n_tokens, REPEAT_TOKENS);
+        struct client *client = clients_add(world, at_ns, old->tokens, old->n_tokens, REPEAT_TOKENS);
         if (!client)
             return HS_ERR_NO_MEMORY;
         uint64_t seed = client->request.sampling.seed;

@@ -185,11 +185,32 @@ static void test_bandwidth(void **state)
     free_wire(&wire);
 }
 
+/* What waits in an inbox is an event at once for the net, and none for the wire. */
+static void test_inbox_and_wire(void **state)
+{
+    (void)state;
+    struct wire wire = make_wire(5, &(struct sim_link){.delay_ns = 1000});
+    struct carrier_datagram in[1];
+    send_number(&wire, 1);
+    assert_int_equal(sim_net_next_flight_ns(wire.net), 1000);
+    assert_int_equal(sim_carrier_waiting(wire.b), 0);
+    sim_net_advance(wire.net, 1000);
+    send_number(&wire, 2);
+    assert_int_equal(sim_carrier_waiting(wire.b), 1);
+    assert_int_equal(sim_net_next_event_ns(wire.net), 1000);
+    assert_int_equal(sim_net_next_flight_ns(wire.net), 2000);
+    assert_int_equal(wire.b->ops->receive(wire.b, in, 1), 1);
+    assert_int_equal(sim_carrier_waiting(wire.b), 0);
+    assert_int_equal(sim_net_next_event_ns(wire.net), 2000);
+    free_wire(&wire);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delay_and_order),      cmocka_unit_test(test_rates),     cmocka_unit_test(test_seed_decides),
         cmocka_unit_test(test_cut_crash_and_return), cmocka_unit_test(test_bandwidth),
+        cmocka_unit_test(test_inbox_and_wire),
     };
     return cmocka_run_group_tests_name("sim_carrier", tests, NULL, NULL);
 }
