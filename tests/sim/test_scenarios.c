@@ -1,6 +1,7 @@
 /*
  * Situations with a promised outcome, on modelled nodes in virtual time: many cold requests with one head, one head with different
- * tails, two nodes that compute for each other with full pools, a partition with heavy change behind it, and clients that hang up midway.
+ * tails, two nodes that compute for each other with full pools, a partition with heavy change behind it, clients that hang up
+ * midway, and a peer that comes back from behind a cut.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -243,6 +244,38 @@ static void clients_that_hang_up(void **state)
     }
 }
 
+static uint32_t computing_for_peers(const struct world *world, uint32_t node)
+{
+    struct node_counts counts;
+    node_counts(world->nodes[node].node, &counts);
+    return counts.computing_for_peers;
+}
+
+/* Held to be dead but alive, its connection too: its work goes elsewhere, and it hears of that when it is seen again. */
+static void a_peer_that_was_cut_off(void **state)
+{
+    struct world_config config = calm(4);
+    struct world_result result;
+    struct world *world = open_world(&config, &result);
+    ask(world, world->now_ns, 1, HEAD, 9000, 20, 1)->entry = 0;
+    assert_true(world_run_until(world, world_answered, world->now_ns + 60 * S_NS));
+    assert_true(world_run_until(world, world_settled, world->now_ns + 60 * S_NS));
+    uint32_t holder = 0;
+    while (!world->nodes[holder].rows[0])
+        holder++;
+    ask(world, world->now_ns, 1, HEAD, 9500, 20, 1000)->entry = (holder + 1) % 4;
+    world_run_until(world, NULL, world->now_ns + 500 * MS_NS);
+    assert_int_equal(computing_for_peers(world, holder), 1);
+    block_all(world, holder, true);
+    world_run_until(world, NULL, world->now_ns + 4 * S_NS);
+    assert_int_equal(computing_for_peers(world, holder), 1); /* it cannot know */
+    block_all(world, holder, false);
+    world_run_until(world, NULL, world->now_ns + 3 * S_NS);
+    assert_int_equal(computing_for_peers(world, holder), 0);
+    finish(world, &result);
+    assert_true(result.takeovers > 0);
+}
+
 int main(void)
 {
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
@@ -252,6 +285,7 @@ int main(void)
         cmocka_unit_test(computing_for_each_other_with_full_pools),
         cmocka_unit_test(partition_with_heavy_change),
         cmocka_unit_test(clients_that_hang_up),
+        cmocka_unit_test(a_peer_that_was_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
