@@ -41,11 +41,14 @@ static uint64_t base_rto(const struct session *session)
     return rto > tuning->min_rto_ns ? rto : tuning->min_rto_ns;
 }
 
-/* Doubles with every time-out, but looks again at least every second, so that a peer's end is seen when it is due. */
+/* Doubles with every time-out, but looks again at least every second, so that a peer's end is seen when it is due; and after the time in
+ * which a peer counts as down at the latest: a process that stood still has measured round trips that are no round trips. */
 static uint64_t backed_off_rto(const struct session *session)
 {
-    uint64_t base = base_rto(session);
-    uint64_t limit = 2 * base > 1000 * MS ? 2 * base : 1000 * MS;
+    uint64_t longest = session->owner->tuning.peer_timeout_ns;
+    uint64_t base = base_rto(session) < longest ? base_rto(session) : longest;
+    uint64_t limit = 2 * base < longest ? 2 * base : longest;
+    limit = limit > 1000 * MS ? limit : 1000 * MS;
     uint64_t rto = base << (session->timeouts < MAX_BACKOFF ? session->timeouts : MAX_BACKOFF);
     return rto < limit ? rto : limit;
 }

@@ -126,12 +126,23 @@ static int tap_address(const struct transport *t, uint32_t peer, char *text, siz
     return tap_of(t)->inner->ops->address(tap_of(t)->inner, peer, text, size);
 }
 
+static void note_connection(const struct tap *tap, const struct transport_event *event)
+{
+    char address[TRANSPORT_ADDRESS_TEXT];
+    tap->inner->ops->address(tap->inner, event->peer, address, sizeof address);
+    world_note(tap->node->world, "%s: connection to %s is %s", tap->node->name, address,
+               event->kind == TRANSPORT_PEER_UP ? "up" : error_name(event->status));
+}
+
 static int tap_poll(struct transport *t, uint64_t now_ns, struct transport_event *events, int n)
 {
     int got = tap_of(t)->inner->ops->poll(tap_of(t)->inner, now_ns, events, n);
-    for (int i = 0; i < got; i++)
+    for (int i = 0; i < got; i++) {
         if (events[i].kind == TRANSPORT_PEER_UP)
             wire_check_peer_up(tap_of(t)->check, events[i].peer);
+        if (events[i].kind == TRANSPORT_PEER_UP || events[i].kind == TRANSPORT_PEER_DOWN)
+            note_connection(tap_of(t), &events[i]);
+    }
     return got;
 }
 
