@@ -4,6 +4,7 @@ static const struct benchmark table[] = {
     {"engine", "one backend alone: prefill, decode and batches of decodes, against the machine's limit", "tokens/s", bench_engine},
     {"gossip", "from an insertion at one node to a peer that knows of it, over loopback", "visibility, bytes, bare UDP",
      bench_gossip},
+    {"kernels", "each kernel of the CPU backend on one thread, against the machine's limit", "GB/s, GFLOP/s", bench_kernels},
     {"route", "naming a prompt's blocks and choosing among many peers", "hashing, deciding, memory", bench_route},
     {"serve", "clients of one or more OpenAI-compatible servers, streaming",
      "TTFT, inter-token latency, end to end, throughput, cache", bench_serve},

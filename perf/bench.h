@@ -33,6 +33,7 @@ struct perf_config {
     const char *model;
     enum perf_backend backend;
     enum cpu_path path;
+    enum cpu_compute compute;
     uint32_t threads; /* 0: as many as CPUs */
     uint32_t cpus[PERF_MAX_CPUS], n_cpus;
     struct number_list prefill, decode, batch;
@@ -65,6 +66,7 @@ const struct benchmark *benchmarks(uint32_t *n);
 
 int bench_engine(const struct perf_config *config, struct report *report, struct error *err);
 int bench_gossip(const struct perf_config *config, struct report *report, struct error *err);
+int bench_kernels(const struct perf_config *config, struct report *report, struct error *err);
 int bench_route(const struct perf_config *config, struct report *report, struct error *err);
 int bench_serve(const struct perf_config *config, struct report *report, struct error *err);
 

@@ -3,6 +3,7 @@
  * the peer runs the same case right after, so that both see the machine in the same mood.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "perf/bench.h"
 #include "perf/engine_session.h"
@@ -108,14 +109,17 @@ static int run_case(struct engine_run *run, const struct bench_case *c, struct e
 static int report_limits(struct engine_run *run, struct error *err)
 {
     progress_show("measuring memory and arithmetic of the machine");
-    int rc = limits_measure(run->engine.threads, run->config->cpus, run->config->n_cpus, &run->limits, err);
+    bool bfloat = strstr(run->engine.info.arithmetic, "bf16") != NULL;
+    int rc = limits_measure(run->engine.threads, run->config->cpus, run->config->n_cpus, bfloat, &run->limits, err);
     if (rc)
         return rc;
     struct samples bandwidth = {0}, peak = {0};
     samples_add(&bandwidth, run->limits.bytes_per_s * 1e-9);
     samples_add(&peak, run->limits.flops_per_s * 1e-9);
     progress_clear();
-    const char *const metrics[] = {"streaming read", "float32 multiply-add"}, *const units[] = {"GB/s", "GFLOP/s"};
+    const char *const metrics[] = {"streaming read", bfloat ? "bfloat16 multiply-add" : "float32 multiply-add"}, *const units[] = {
+                                                                                                                     "GB/s",
+                                                                                                                     "GFLOP/s"};
     struct samples *const both[] = {&bandwidth, &peak};
     for (int i = 0; i < 2; i++) {
         const struct report_row *row = report_add(run->report, "machine", metrics[i], units[i], both[i], false);

@@ -39,6 +39,7 @@ static int create_backend(const struct perf_config *config, uint32_t n_pages, st
         .cpus = config->cpus,
         .n_cpus = config->n_cpus,
         .path = config->path,
+        .compute = config->compute,
         .env = &engine->env,
         .progress = on_progress,
     };

@@ -26,6 +26,7 @@ struct probe {
     size_t n_floats;
     struct start *start;
     double read_s[PASSES], peak_s[PASSES]; /* from a pass's start to this thread's end */
+    bool bfloat;                           /* the arithmetic whose peak is wanted */
     uint64_t peak_flops;
     volatile float sink; /* keeps the compiler from dropping the work */
 };
@@ -58,7 +59,8 @@ static void *probe_main(void *arg)
         float value;
         pthread_barrier_wait(&probe->start->barrier);
         uint64_t start = perf_now_ns();
-        probe->peak_flops = peak_multiply_add(PEAK_ITERATIONS, &value);
+        probe->peak_flops =
+            probe->bfloat ? peak_multiply_add_bfloat(PEAK_ITERATIONS, &value) : peak_multiply_add(PEAK_ITERATIONS, &value);
         probe->peak_s[pass] = (double)(perf_now_ns() - start) * 1e-9;
         probe->sink = value;
     }
@@ -84,7 +86,7 @@ static void evaluate(const struct probe *probes, uint32_t threads, struct limits
     }
 }
 
-int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, struct limits *out, struct error *err)
+int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, bool bfloat, struct limits *out, struct error *err)
 {
     struct start start = {0};
     uint32_t n_started = 0;
@@ -103,6 +105,7 @@ int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, stru
         probe->cpu = n_cpus ? cpus[n_started % n_cpus] : UINT32_MAX;
         probe->data = data + n_started * n_floats;
         probe->n_floats = n_floats;
+        probe->bfloat = bfloat;
         probe->start = &start;
         if (pthread_create(&probe->thread, NULL, probe_main, probe) != 0)
             break;

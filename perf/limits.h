@@ -1,5 +1,5 @@
 /*
- * What the machine allows: streaming reads from memory and float32 fused multiply-adds, measured with as many threads as the
+ * What the machine allows: streaming reads from memory and multiply-adds in float32 or of bfloat16 pairs, measured with as many threads as the
  * benchmark uses, in the same minute; and from both the least time that a step of a model can take (a roofline).
  *
  * Threading: one caller; the measurements start and join threads of their own.
@@ -7,6 +7,7 @@
 #ifndef HEARSAY_PERF_LIMITS_H
 #define HEARSAY_PERF_LIMITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/error.h"
@@ -18,7 +19,7 @@ struct limits {
 };
 
 /* cpus[n_cpus]: where thread i is pinned (i modulo n_cpus); n_cpus 0: nowhere. */
-int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, struct limits *out, struct error *err);
+int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, bool bfloat, struct limits *out, struct error *err);
 
 /* One step: n_sequences of n_rows rows each, the last row at `context` positions (itself included), one output a sequence. */
 double limits_step_seconds(const struct limits *limits, const struct model_desc *model, uint32_t n_sequences, uint32_t n_rows,

@@ -59,6 +59,35 @@ __attribute__((target("avx2,fma"))) static uint64_t multiply_add_avx2(uint32_t i
     *out = lanes[0] + lanes[7];
     return (uint64_t)iterations * CHAINS * 8 * 2;
 }
+
+__attribute__((target("avx512f,avx512bf16"))) uint64_t peak_multiply_add_bfloat(uint32_t iterations, float *out)
+{
+    __m512 chain[CHAINS], pairs = _mm512_set1_ps(1e-3f);
+    for (int j = 0; j < CHAINS; j++)
+        chain[j] = _mm512_set1_ps((float)j);
+    for (uint32_t i = 0; i < iterations; i++)
+        for (int j = 0; j < CHAINS; j++)
+            chain[j] = _mm512_dpbf16_ps(chain[j], (__m512bh)pairs, (__m512bh)pairs);
+    for (int j = 1; j < CHAINS; j++)
+        chain[0] = _mm512_add_ps(chain[0], chain[j]);
+    *out = _mm512_reduce_add_ps(chain[0]);
+    return (uint64_t)iterations * CHAINS * 32 * 2;
+}
+
+bool peak_has_bfloat(void)
+{
+    return __builtin_cpu_supports("avx512bf16");
+}
+#else
+uint64_t peak_multiply_add_bfloat(uint32_t iterations, float *out)
+{
+    return 0;
+}
+
+bool peak_has_bfloat(void)
+{
+    return false;
+}
 #endif
 
 static float read_generic(const float *data, size_t n)

@@ -53,7 +53,7 @@ LIST_SETTER(batch, 256)
 SETTER(path)
 {
     if (cpu_path_parse(text, &CONFIG->path) != 0)
-        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a path of kernels; give auto, generic, avx2 or avx512", text);
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a path of kernels; give auto, generic, avx2, avx512 or avx512bf16", text);
     return 0;
 }
 
@@ -98,6 +98,7 @@ SETTER(bench)
 }
 
 static const struct option_choice backends[] = {{"cpu", PERF_BACKEND_CPU}, {"null", PERF_BACKEND_NULL}, {0}};
+static const struct option_choice arithmetics[] = {{"f32", CPU_COMPUTE_F32}, {"bf16", CPU_COMPUTE_BF16}, {0}};
 static const struct option_choice caches[] = {
     {"warm", PERF_CACHES_WARM}, {"flushed", PERF_CACHES_FLUSHED}, {"both", PERF_CACHES_BOTH}, {0}};
 
@@ -112,7 +113,8 @@ static const struct option_spec specs[] = {
     {"runs", "N", "engine: timed runs of each case (5)", "Engine", NUMBER(runs, 1, 1000)},
     {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, TEXT(model)},
     {"backend", "cpu|null", "What computes (cpu)", NULL, CHOICE(backend, backends)},
-    {"kernels", "PATH", "auto, generic, avx2 or avx512 (auto)", NULL, .set = set_path},
+    {"kernels", "PATH", "auto, generic, avx2, avx512 or avx512bf16 (auto)", NULL, .set = set_path},
+    {"compute", "f32|bf16", "Arithmetic (f32)", NULL, CHOICE(compute, arithmetics)},
     {"threads", "N", "Compute threads (one for each CPU)", NULL, NUMBER(threads, 1, CPU_MAX_THREADS)},
     {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, .set = set_cpus},
     {"prefill", "LIST|none", "Prompt lengths in tokens (128,512,2048)", NULL, .set = set_prefill},
@@ -146,13 +148,14 @@ static const struct option_spec specs[] = {
 
 static const struct options options = {
     .program = "hearsay-perf",
-    .usage = "list|engine|gossip|route|serve",
+    .usage = "list|engine|gossip|kernels|route|serve",
     .description = "Measures hearsay, and its peers beside it.",
     .epilog = "Examples:\n"
               "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
               "  hearsay-perf engine --model m.gguf \\\n"
               "      --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
               "  hearsay-perf engine --backend null --json -\n"
+              "  hearsay-perf kernels --compute bf16\n"
               "  hearsay-perf gossip --gossip-interval 1ms\n"
               "  hearsay-perf route --peers 64 --blocks 65536 --tokens 4096\n"
               "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 \\\n"

@@ -57,7 +57,7 @@ static uint64_t now_ns(const struct cpu_backend *b)
 
 /* ---- paths ---- */
 
-static const struct cpu_kernels *path_kernels(enum cpu_path path, enum cpu_compute compute)
+const struct cpu_kernels *cpu_path_kernels(enum cpu_path path, enum cpu_compute compute)
 {
     const struct cpu_kernels *best;
     if (compute == CPU_COMPUTE_BF16 && path == CPU_PATH_AUTO)
@@ -82,12 +82,12 @@ static const struct cpu_kernels *path_kernels(enum cpu_path path, enum cpu_compu
 
 bool cpu_path_supported(enum cpu_path path)
 {
-    return path_kernels(path, CPU_COMPUTE_F32) != NULL;
+    return cpu_path_kernels(path, CPU_COMPUTE_F32) != NULL;
 }
 
 bool cpu_compute_supported(enum cpu_compute compute)
 {
-    return path_kernels(CPU_PATH_AUTO, compute) != NULL;
+    return cpu_path_kernels(CPU_PATH_AUTO, compute) != NULL;
 }
 
 static const char *const path_names[] = {[CPU_PATH_AUTO] = "auto",
@@ -316,12 +316,12 @@ static int check_config(const struct cpu_backend_config *c, struct error *err)
         return error_set(err, HS_ERR_INVALID, "%u compute threads: at most %d", c->threads, CPU_MAX_THREADS);
     if (c->compute == CPU_COMPUTE_BF16 && c->path != CPU_PATH_AUTO && c->path != CPU_PATH_AVX512_BF16)
         return error_set(err, HS_ERR_INVALID, "the path %s computes in float32, not in bf16", path_names[c->path]);
-    if (c->compute == CPU_COMPUTE_BF16 && !path_kernels(c->path, c->compute))
+    if (c->compute == CPU_COMPUTE_BF16 && !cpu_path_kernels(c->path, c->compute))
         return error_set(err, HS_ERR_UNSUPPORTED, "this CPU does not multiply bf16 (AVX512_BF16): compute in f32");
-    if (!path_kernels(c->path, c->compute))
+    if (!cpu_path_kernels(c->path, c->compute))
         return error_set(err, HS_ERR_UNSUPPORTED, "this CPU has no %s instructions: use the path auto", path_names[c->path]);
     int status = check_model(c->model, err);
-    if (!status && path_kernels(c->path, c->compute)->inputs_per_word == 2 && (c->model->d_model % 2 || c->model->d_ff % 2))
+    if (!status && cpu_path_kernels(c->path, c->compute)->inputs_per_word == 2 && (c->model->d_model % 2 || c->model->d_ff % 2))
         return error_set(err, HS_ERR_UNSUPPORTED, "model %s has rows of an odd size, which bf16 pairs cannot hold: compute in f32",
                          c->model->name);
     return status;
@@ -406,7 +406,7 @@ int cpu_backend_create(const struct cpu_backend_config *config, struct backend *
         return error_set(err, HS_ERR_NO_MEMORY, "CPU backend: out of memory");
     b->backend.ops = &operations;
     b->model = config->model;
-    b->kernels = path_kernels(config->path, config->compute);
+    b->kernels = cpu_path_kernels(config->path, config->compute);
     b->env = config->env ? *config->env : (struct env){0};
     b->n_workers = choose_workers(config);
     b->event_fd = -1;

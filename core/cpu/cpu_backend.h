@@ -19,6 +19,8 @@
 #include "core/port/env.h"
 #include "core/port/model.h"
 
+struct cpu_kernels;
+
 enum cpu_path { CPU_PATH_AUTO, CPU_PATH_GENERIC, CPU_PATH_AVX2, CPU_PATH_AVX512, CPU_PATH_AVX512_BF16 };
 enum cpu_compute { CPU_COMPUTE_F32, CPU_COMPUTE_BF16 };
 
@@ -49,6 +51,8 @@ int cpu_backend_create(const struct cpu_backend_config *config, struct backend *
 
 /* Bytes of one KV page, for choosing n_pages; page_tokens as in the configuration. */
 uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_tokens);
+/* The kernels that a path and an arithmetic mean here; NULL: not on this machine, or not together. */
+const struct cpu_kernels *cpu_path_kernels(enum cpu_path path, enum cpu_compute compute);
 bool cpu_path_supported(enum cpu_path path);
 /* Whether this machine can compute so; f32 always. */
 bool cpu_compute_supported(enum cpu_compute compute);

@@ -31,45 +31,17 @@ enum {
     WIDEN_TILES = 4,             /* of rows from which on panels are made floats first: once
                                     per panel, not once per tile */
     COPY_PARTS = 8,
-    NORM_LANES = 16,
 };
 
 /* ---- norms ---- */
 
-/* 1 / root mean square of x[n], sums in NORM_LANES chains and a fixed tree. */
-static float inverse_rms(const float *x, uint32_t n, float epsilon)
-{
-    float lane[NORM_LANES] = {0};
-    uint32_t i = 0;
-    for (; i + NORM_LANES <= n; i += NORM_LANES)
-        for (uint32_t j = 0; j < NORM_LANES; j++)
-            lane[j] += x[i + j] * x[i + j];
-    for (uint32_t j = 0; i < n; i++, j++)
-        lane[j] += x[i] * x[i];
-    for (uint32_t half = NORM_LANES / 2; half > 0; half /= 2)
-        for (uint32_t j = 0; j < half; j++)
-            lane[j] += lane[j + half];
-    return 1.0f / sqrtf(lane[0] / (float)n + epsilon);
-}
-
-/* Writes the normalised row as row `row` of tiles over n_rows rows; scaled is
- * [d_model] of scratch. */
+/* Writes the normalised row as row `row` of tiles over n_rows rows; scaled is [d_model] of scratch. */
 static void norm_into_tile(struct forward *f, const float *x, const float *weight, uint32_t n_rows, uint32_t row, float *scaled)
 {
-    const uint32_t n = f->model->d_model;
     uint32_t stride;
-    float *out = f->tiles + forward_tile_offset(f, n_rows, n, row, &stride);
-    float scale = inverse_rms(x, n, f->model->rms_epsilon);
-    for (uint32_t i = 0; i < n; i++)
-        scaled[i] = x[i] * scale * weight[i];
-    f->kernels->pack_inputs(scaled, n, out, stride);
-}
-
-static void norm_head(float *head, uint32_t n, const float *weight, float epsilon)
-{
-    float scale = inverse_rms(head, n, epsilon);
-    for (uint32_t i = 0; i < n; i++)
-        head[i] = head[i] * scale * weight[i];
+    float *out = f->tiles + forward_tile_offset(f, n_rows, f->model->d_model, row, &stride);
+    f->kernels->normalize(x, weight, f->model->d_model, f->model->rms_epsilon, scaled);
+    f->kernels->pack_inputs(scaled, f->model->d_model, out, stride);
 }
 
 /* ---- products ---- */
@@ -274,14 +246,14 @@ static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
 
     for (uint32_t h = 0; h < m->n_heads; h++, q += m->d_head) {
         if (layer->q_norm)
-            norm_head(q, m->d_head, layer->q_norm, m->rms_epsilon);
+            f->kernels->normalize(q, layer->q_norm, m->d_head, m->rms_epsilon, q);
         rotary_apply(m->rope_layout, table, m->d_head, q);
         for (uint32_t i = 0; i < m->d_head; i++)
             q[i] *= scale;
     }
     for (uint32_t h = 0; h < m->n_kv_heads; h++, k += m->d_head, v += m->d_head) {
         if (layer->k_norm)
-            norm_head(k, m->d_head, layer->k_norm, m->rms_epsilon);
+            f->kernels->normalize(k, layer->k_norm, m->d_head, m->rms_epsilon, k);
         rotary_apply(m->rope_layout, table, m->d_head, k);
         if (layer->key_centre)
             for (uint32_t i = 0; i < m->d_head; i++)

@@ -69,6 +69,9 @@ struct cpu_kernels {
      */
     void (*widen_panels)(const uint16_t *in, enum weight_type type, size_t n, float *out);
 
+    /* out[i] = x[i] * weight[i] / root mean square of x[n]; out may be x. */
+    void (*normalize)(const float *x, const float *weight, uint32_t n, float epsilon, float *out);
+
     /* out[i] = silu(gate[i]) * up[i]; n is a multiple of panel_width. */
     void (*silu_multiply)(const float *gate, const float *up, float *out, uint32_t n);
 

@@ -19,6 +19,7 @@
 #define HEARSAY_CPU_KERNELS_BODY_H
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "core/base/panic.h"
 #include "core/cpu/kernels.h"
@@ -32,6 +33,7 @@ enum { VEC_SHORTS = LANES * INPUTS_PER_WORD };
 
 #include "core/cpu/kernels_attention.h"
 #include "core/cpu/kernels_products.h"
+#include "core/cpu/kernels_rows.h"
 
 static const struct cpu_kernels table = {
     .name = KERNELS_NAME,
@@ -43,6 +45,7 @@ static const struct cpu_kernels table = {
     .pack_inputs = pack_inputs,
     .matmul = matmul,
     .widen_panels = KERNELS_WIDEN_PANELS,
+    .normalize = normalize,
     .silu_multiply = silu_multiply,
     .score_keys = score_keys,
     .softmax_segment = softmax_segment,

@@ -7,8 +7,17 @@
 #ifndef HEARSAY_CPU_KERNELS_PRODUCTS_H
 #define HEARSAY_CPU_KERNELS_PRODUCTS_H
 
-/* No software prefetch: the panels are plain streams, and asking for lines 1
- * KiB ahead made decoding 13 % slower (Zen 4). */
+enum { PREFETCH_BYTES = 2048, LINE_BYTES = 64 };
+
+/*
+ * One row reads the panels as fast as the hardware's own prefetching brings them, and asking for lines as well only slowed it
+ * (by 13 %, Zen 4). A few rows multiply for as long as their weights take to come, so they ask early: 8 rows gain 13 %.
+ */
+KERNEL_INLINE bool asks_early(const uint32_t rows, const enum weight_type type)
+{
+    return rows > 1 && rows < TILE_ROWS && type != WEIGHT_F32;
+}
+
 KERNEL_INLINE void matmul_tile(const uint32_t rows, const uint32_t n_panels, const enum weight_type type, const void *panels,
                                uint32_t n_inputs, const float *x, float *out)
 {
@@ -21,6 +30,9 @@ KERNEL_INLINE void matmul_tile(const uint32_t rows, const uint32_t n_panels, con
         UNROLL for (uint32_t p = 0; p < n_panels; p++)
         {
             const char *weights = (const char *)panels + p * panel_bytes + (size_t)k * PANEL_VECS * vec_bytes;
+            if (asks_early(rows, type))
+                UNROLL for (uint32_t at = 0; at < PANEL_VECS * vec_bytes; at += LINE_BYTES)
+                    __builtin_prefetch(weights + PREFETCH_BYTES + at);
             vec w[PANEL_VECS];
             UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) w[v] = load_weights(weights + v * vec_bytes, type);
             UNROLL for (uint32_t r = 0; r < rows; r++)
@@ -40,7 +52,7 @@ KERNEL_INLINE void matmul_tile(const uint32_t rows, const uint32_t n_panels, con
 KERNEL_INLINE void matmul_rows(const uint32_t rows, const enum weight_type type, const void *panels, uint32_t n_inputs,
                                uint32_t n_panels, const float *x, float *out)
 {
-    const uint32_t at_once = rows == 1 ? 4 : rows <= TILE_ROWS / 2 ? 2 : 1;
+    const uint32_t at_once = rows == 1 ? 4 : rows < 4 ? 2 : 1;
     const size_t panel_bytes = (size_t)n_inputs * PANEL_WIDTH * (type == WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t));
     const char *at = panels;
     uint32_t p = 0;

@@ -46,10 +46,18 @@ void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uin
     const uint32_t lane = slot % CPU_KEY_TILE, group = pool->group;
     uint16_t *keys = kv_pool_keys(pool, page, slot - lane, layer, head) + lane * group;
     uint16_t *values = kv_pool_values(pool, page, slot - slot % group, layer, head) + slot % group;
-    for (uint32_t i = 0; i < pool->d_head; i += group)
-        memcpy(keys + (size_t)i * CPU_KEY_TILE, key + i, group * sizeof *keys);
-    for (uint32_t i = 0; i < pool->d_padded; i++)
-        values[(size_t)i * group] = i < pool->d_head ? value[i] : 0;
+    if (group == 1) {
+        for (uint32_t i = 0; i < pool->d_head; i++)
+            keys[(size_t)i * CPU_KEY_TILE] = key[i];
+        memcpy(values, value, pool->d_head * sizeof *values);
+    } else {
+        for (uint32_t i = 0; i < pool->d_head; i += 2)
+            memcpy(keys + (size_t)i * CPU_KEY_TILE, key + i, 2 * sizeof *keys);
+        for (uint32_t i = 0; i < pool->d_head; i++)
+            values[(size_t)i * 2] = value[i];
+    }
+    for (uint32_t i = pool->d_head; i < pool->d_padded; i++)
+        values[(size_t)i * group] = 0;
 }
 
 void kv_pool_copy(const struct kv_pool *pool, uint32_t dst, uint32_t src, uint32_t part, uint32_t n_parts)

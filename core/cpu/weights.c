@@ -222,7 +222,7 @@ static bool finite_halves(const uint16_t *halves, size_t n)
 
 static void fill_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, float *scratch)
 {
-    const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs, group = w->kernels->inputs_per_word;
+    const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs;
     uint16_t *out = matrix->panels + (size_t)panel * n_inputs * width;
     uint16_t *rows = (uint16_t *)(scratch + n_inputs);
     uint32_t first = panel * width;
@@ -239,9 +239,14 @@ static void fill_panel(struct weights *w, const struct packed_matrix *matrix, ui
         if (matrix->type == WEIGHT_F16 && !finite_halves(row, n_inputs))
             atomic_fetch_add(&w->n_overflows, 1);
     }
-    for (uint32_t i = 0; i < n_inputs; i += group)
-        for (uint32_t r = 0; r < n_rows; r++)
-            memcpy(out + (size_t)i * width + r * group, rows + (size_t)r * n_inputs + i, group * sizeof *out);
+    if (w->kernels->inputs_per_word == 1)
+        for (uint32_t i = 0; i < n_inputs; i++)
+            for (uint32_t r = 0; r < n_rows; r++)
+                out[(size_t)i * width + r] = rows[(size_t)r * n_inputs + i];
+    else
+        for (uint32_t i = 0; i < n_inputs; i += 2)
+            for (uint32_t r = 0; r < n_rows; r++)
+                memcpy(out + (size_t)i * width + 2 * r, rows + (size_t)r * n_inputs + i, 2 * sizeof *out);
     atomic_fetch_add_explicit(&w->filled_bytes, (uint64_t)n_inputs * width * sizeof(uint16_t), memory_order_relaxed);
 }
 

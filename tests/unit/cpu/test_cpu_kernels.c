@@ -214,6 +214,26 @@ static void test_matmul(void **state)
     check_products(WEIGHT_BF16, 33);
 }
 
+static void test_normalize(void **state)
+{
+    const uint32_t sizes[] = {576, 64, 24, 1, 37};
+    float x[MAX_INPUTS], weight[MAX_INPUTS], out[MAX_INPUTS];
+    for (uint32_t s = 0; s < 5; s++) {
+        double squares = 0;
+        fill_floats(x, sizes[s]);
+        fill_floats(weight, sizes[s]);
+        for (uint32_t i = 0; i < sizes[s]; i++)
+            squares += (double)x[i] * x[i];
+        kernels->normalize(x, weight, sizes[s], 1e-5f, out);
+        for (uint32_t i = 0; i < sizes[s]; i++) {
+            double expected = x[i] * weight[i] / sqrt(squares / sizes[s] + (double)1e-5f);
+            assert_true(fabs(out[i] - expected) <= 1e-6 * fabs(expected));
+        }
+        kernels->normalize(x, weight, sizes[s], 1e-5f, x);
+        assert_memory_equal(x, out, sizes[s] * sizeof *x);
+    }
+}
+
 static void test_silu(void **state)
 {
     float gate[96 * 4], up[96 * 4], out[96 * 4];
@@ -387,7 +407,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_matmul),           cmocka_unit_test(test_silu),
         cmocka_unit_test(test_scores),           cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_accumulate),       cmocka_unit_test(test_sine_and_cosine),
-        cmocka_unit_test(test_widened_panels),
+        cmocka_unit_test(test_widened_panels),   cmocka_unit_test(test_normalize),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,28 @@
+/* Part of kernels_body.h: what is done with whole rows. */
+#ifndef HEARSAY_CPU_KERNELS_ROWS_H
+#define HEARSAY_CPU_KERNELS_ROWS_H
+
+/* The squares are summed in LANES chains and a fixed tree; what fills no vector goes to the first lanes. */
+static void normalize(const float *x, const float *weight, uint32_t n, float epsilon, float *out)
+{
+    const uint32_t whole = n / LANES * LANES;
+    float lanes[LANES];
+    vec squares = vec_zero();
+    for (uint32_t i = 0; i < whole; i += LANES) {
+        vec value = vec_load(x + i);
+        squares = vec_multiply_add(value, value, squares);
+    }
+    vec_store(lanes, squares);
+    for (uint32_t i = whole; i < n; i++)
+        lanes[i - whole] += x[i] * x[i];
+    for (uint32_t half = LANES / 2; half > 0; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    const float scale = 1.0f / sqrtf(lanes[0] / (float)n + epsilon);
+    for (uint32_t i = 0; i < whole; i += LANES)
+        vec_store(out + i, vec_multiply(vec_multiply(vec_load(x + i), vec_broadcast(scale)), vec_load(weight + i)));
+    for (uint32_t i = whole; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+#endif
