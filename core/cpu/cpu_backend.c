@@ -60,8 +60,8 @@ static uint64_t now_ns(const struct cpu_backend *b)
 const struct cpu_kernels *cpu_path_kernels(enum cpu_path path, enum cpu_compute compute)
 {
     const struct cpu_kernels *best;
-    if (compute == CPU_COMPUTE_BF16 && path == CPU_PATH_AUTO)
-        return cpu_kernels_avx512bf16();
+    if (compute == CPU_COMPUTE_BF16)
+        return path == CPU_PATH_AUTO || path == CPU_PATH_AVX512_BF16 ? cpu_kernels_avx512bf16() : NULL;
     switch (path) {
     case CPU_PATH_GENERIC:
         return cpu_kernels_generic();

@@ -254,6 +254,11 @@ static void test_creation_refusals(void **state)
     expect_create_fails(bad, HS_ERR_INVALID, "page");
     bad = good, bad.cpus = &cpu, bad.n_cpus = 1;
     expect_create_fails(bad, HS_ERR_INVALID, "1023");
+    bad = good, bad.path = CPU_PATH_GENERIC, bad.compute = CPU_COMPUTE_BF16;
+    expect_create_fails(bad, HS_ERR_INVALID, "generic");
+    bad = good, bad.compute = CPU_COMPUTE_BF16;
+    desc = *good.model, desc.d_ff = 101, bad.model = &desc;
+    expect_create_fails(bad, HS_ERR_UNSUPPORTED, cpu_compute_supported(CPU_COMPUTE_BF16) ? "odd" : "bf16");
     desc = *good.model, desc.n_kv_heads = 3;
     bad = good, bad.model = &desc;
     expect_create_fails(bad, HS_ERR_UNSUPPORTED, "heads");

@@ -49,7 +49,7 @@ def rows_of(document, unit="tokens/s"):
 
 def check_exit_codes(folder):
     listed = run("list").stdout
-    assert all(name in listed for name in ("engine", "gossip", "route", "serve"))
+    assert all(name in listed for name in ("engine", "gossip", "kernels", "route", "serve"))
     assert "--shared-prefix" in run("--help").stdout
     for wrong in ([], ["nonsense"], ["engine"], ["engine", "--backend", "gpu"], ["engine", "--runs", "0"], ["serve", "--nope"],
                   ["serve", "--url", "localhost:1"], ["serve", "--shared-prefix", "9", "--prompt-tokens", "8"]):
@@ -181,6 +181,18 @@ def check_route(folder):
     assert "--blocks" in run("route", "--tokens", "4096", "--blocks", "100", expect=2).stderr
 
 
+def check_kernels(folder):
+    path = f"{folder}/kernels.json"
+    run("kernels", "--runs", "1", "--json", path)
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    check_shape(document, "kernels")
+    rows = {row["case"]: row for row in document["rows"] if row["case"] != "machine"}
+    assert len(rows) == 7 and all(row["median"] > 0 and row["share_of_limit"] > 0 for row in rows.values()), rows
+    assert sum(row["case"] == "machine" for row in document["rows"]) == 2
+    assert "no such kernels" in run("kernels", "--kernels", "avx2", "--compute", "bf16", expect=77).stderr
+
+
 def check_gossip(folder):
     path = f"{folder}/gossip.json"
     run("gossip", "--insertions", "40", "--run", "3", "--gossip-interval", "2ms", "--json", path)
@@ -202,6 +214,7 @@ def main():
         check_engine_cpu_against(folder)
         check_serve(folder)
         check_route(folder)
+        check_kernels(folder)
         check_gossip(folder)
     print("hearsay-perf: all good")
 
