@@ -27,6 +27,7 @@ struct scheduler {
     /* The step under way. */
     bool in_flight;
     struct step step;
+    bool shortest_turn; /* whose turn it is among a tenant's own: the oldest's, or that of whoever lacks least */
     uint64_t step_started_ns;
     struct step_span *spans;         /* [n_spans] */
     struct sequence **span_sequence; /* [n_spans] */

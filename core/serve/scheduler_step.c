@@ -9,21 +9,31 @@ enum {
     MAX_FAILURES = 3,      /* steps in a row after which a sequence gives up */
 };
 
-/* The running sequence that still wants rows, of the tenant that was given least; oldest among equals by the list's order. */
+/*
+ * The running sequence that still wants rows, of the tenant that was given least. Among a tenant's own of one priority every other
+ * turn is the oldest's and every other one that of whoever lacks least: a short prompt need not wait for a long one to end, which
+ * in turn loses at most half of its rows; prompts of one length go in order of arrival.
+ */
 static struct sequence *neediest(const struct scheduler *scheduler, const double *promised)
 {
     struct sequence *best = NULL;
     double best_served = 0;
+    uint32_t best_lacks = 0;
     for (uint32_t i = 0; i < scheduler->n_running; i++) {
         struct sequence *sequence = scheduler->running[i];
         uint32_t wanted = sequence_rows_wanted(sequence);
         if (wanted <= 1 || sequence->grant >= wanted)
             continue;
         double served = admission_served(&scheduler->admission, sequence->tenant) + promised[sequence->tenant];
-        bool better = !best || served < best_served || (sequence->tenant == best->tenant && sequence->priority < best->priority);
+        uint32_t lacks = wanted - sequence->grant;
+        bool better = !best || served < best_served;
+        if (best && sequence->tenant == best->tenant)
+            better = sequence->priority < best->priority ||
+                     (scheduler->shortest_turn && sequence->priority == best->priority && lacks < best_lacks);
         if (better) {
             best = sequence;
             best_served = served;
+            best_lacks = lacks;
         }
     }
     return best;
@@ -57,6 +67,7 @@ static void grant_rows(struct scheduler *scheduler)
             rows = left;
         sequence->grant += rows;
         left -= rows;
+        scheduler->shortest_turn = !scheduler->shortest_turn;
         promised[sequence->tenant] += rows / (double)scheduler->admission.tenants[sequence->tenant].weight;
     }
 }

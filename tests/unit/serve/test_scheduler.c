@@ -89,6 +89,47 @@ static void an_idle_tenant_cannot_save_up(void **state)
     rig_fini(&rig);
 }
 
+static void a_short_prompt_passes_a_long_one(void **state)
+{
+    struct rig rig;
+    rig_init(&rig);
+    rig.config.max_batch_tokens = 32;
+    rig_start(&rig, 1, false);
+    reply_init(&rig, &replies[0], 1, 960, 1); /* thirty steps */
+    reply_submit(&replies[0], 0);
+    for (int i = 0; i < 4; i++)
+        rig_step(&rig);
+    reply_init(&rig, &replies[1], 5000, 96, 1); /* three */
+    reply_submit(&replies[1], 0);
+    uint64_t asked_ns = rig.now_ns;
+    rig_finish(&rig, &replies[1]);
+    assert_true(replies[0].final_ns == 0);
+    rig_finish(&rig, &replies[0]);
+    reply_assert_right(&replies[0]);
+    reply_assert_right(&replies[1]);
+    /* Every other turn is its own: six steps, against thirty for the rest of the long one. */
+    assert_true((replies[1].final_ns - asked_ns) * 3 < replies[0].final_ns - asked_ns);
+    rig_assert_idle(&rig, 0);
+    rig_fini(&rig);
+}
+
+static void prompts_of_one_length_go_in_order(void **state)
+{
+    struct rig rig;
+    rig_init(&rig);
+    rig.config.max_batch_tokens = 32;
+    rig_start(&rig, 1, false);
+    for (uint32_t i = 0; i < 6; i++) {
+        reply_init(&rig, &replies[i], i * 17, 320, 1);
+        reply_submit(&replies[i], 0);
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        rig_finish(&rig, &replies[i]);
+    for (uint32_t i = 1; i < 6; i++)
+        assert_true(replies[i - 1].final_ns < replies[i].final_ns);
+    rig_fini(&rig);
+}
+
 static void priority_orders_a_tenants_own(void **state)
 {
     struct rig rig;
@@ -228,7 +269,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crowd_does_not_starve_one),     cmocka_unit_test(shares_follow_weights),
-        cmocka_unit_test(an_idle_tenant_cannot_save_up),   cmocka_unit_test(priority_orders_a_tenants_own),
+        cmocka_unit_test(an_idle_tenant_cannot_save_up),   cmocka_unit_test(a_short_prompt_passes_a_long_one), cmocka_unit_test(prompts_of_one_length_go_in_order),
+        cmocka_unit_test(priority_orders_a_tenants_own),
         cmocka_unit_test(steps_keep_to_the_budget),        cmocka_unit_test(decodes_go_on_beside_a_long_prompt),
         cmocka_unit_test(out_of_pages_the_youngest_waits), cmocka_unit_test(never_a_deadlock),
         cmocka_unit_test(more_tenants_than_accounts),
