@@ -1,5 +1,6 @@
 """Bad usage gets one clear line and exit 2; --check and --help end with 0."""
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -111,6 +112,16 @@ class CommandLine(unittest.TestCase):
             code, out, err = run("--help", binary=binary)
             self.assertEqual((code, err), (0, ""))
             self.assertIn("Examples", out)
+
+    def test_manual_pages_know_every_option(self):
+        perf = os.path.join(support.BUILD, "perf", "hearsay-perf")
+        for binary in (support.BINARY, support.CTL, perf):
+            with open(os.path.join(support.TOP, "docs", "man", os.path.basename(binary) + ".1")) as f:
+                page = f.read().replace("\\-", "-")
+            options = set(re.findall(r"^ +(--[a-z0-9-]+)", run("--help", binary=binary)[1], re.M))
+            self.assertGreater(len(options), 2)
+            for option in options:
+                self.assertRegex(page, re.escape(option) + r"\b", f"{os.path.basename(binary)}.1")
 
     def test_ctl(self):
         self.refused(names=["hearsay-ctl"], binary=support.CTL)
