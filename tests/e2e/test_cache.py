@@ -27,7 +27,7 @@ class Cache(unittest.TestCase):
         text, logprobs, cached, computed_by, _ = support.complete(self.nodes[0], head + tail)
         self.assertLess(cached, 50)
         time.sleep(1)
-        for node in self.nodes[1:]:
+        for node in self.nodes[1:] + self.nodes[:1]:
             again, logprobs_again, cached, by, _ = support.complete(node, head + tail)
             self.assertEqual(again, text)
             self.assertEqual(logprobs_again, logprobs, f"entry {node.name}, computed by {by}, first by {computed_by}")

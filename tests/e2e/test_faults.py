@@ -81,12 +81,16 @@ class Faults(unittest.TestCase):
         self.others = [n for n in self.nodes if n is not self.victim]
         time.sleep(1)
 
+    def takeovers(self):
+        return sum(support.metric(n, "hearsay_takeovers_total") for n in self.others)
+
     def disturbed(self, fault):
         """All clients at once; `fault` happens while the victim computes for some. Every answer must be as if nothing had been."""
         clients = [Client(self.others[i % 3], body) for i, body in enumerate(self.salted)]
         support.wait_until(lambda: all(c.tokens >= 4 or c.error for c in clients), 60, "every stream begun")
         at_victim = [c for c in clients if c.node == self.victim.name and c.tokens < ANSWER_TOKENS]
         self.assertTrue(at_victim, "nothing was under way at the victim")
+        before = self.takeovers()
         fault()
         for client in clients:
             client.join(60)
@@ -94,6 +98,7 @@ class Faults(unittest.TestCase):
             self.assertFalse(client.is_alive(), f"client {i} hangs at {client.tokens} tokens")
             self.assertIsNone(client.error, f"client {i}")
             self.assertEqual(client.text, self.expected[i], f"client {i}")
+        self.assertGreater(self.takeovers(), before, "the streams waited for the victim instead of going on elsewhere")
         for node in self.others:
             for gauge in ("vllm:num_requests_running", "hearsay_requests_forwarded", "hearsay_requests_for_peers"):
                 support.wait_until(lambda: support.metric(node, gauge) == 0, 5, f"{gauge} of {node.name} at 0")

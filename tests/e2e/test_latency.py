@@ -47,6 +47,7 @@ def request(ids, max_tokens, streams):
 class Latency(unittest.TestCase):
     ROUNDS = 600
     LIMIT_S = 100e-6
+    TRIES = 12
 
     def test_forwarding(self):
         options = ("--backend", "null", "--route", "longest", "--kv-pages", "1024")
@@ -57,10 +58,14 @@ class Latency(unittest.TestCase):
             support.wait_until(lambda: support.metric(entry, "hearsay_replica_blocks") >= 7, 5, "the replica")
             for streams in (False, True):
                 # On a machine that others use too the difference is noise at times: what is asked is that it can be reached.
-                added = min((self.measure(entry, holder, request(ids, 1, streams), streams) for _ in range(3)), key=lambda a: a[0])
+                added = self.measure(entry, holder, request(ids, 1, streams), streams)
+                for _ in range(self.TRIES - 1):
+                    if added[0] <= self.LIMIT_S:
+                        break
+                    added = min(added, self.measure(entry, holder, request(ids, 1, streams), streams))
                 print(f"{'streamed' if streams else 'whole'}: straight {added[1] * 1e6:.0f} us, forwarded {added[2] * 1e6:.0f} us, "
                       f"added {added[0] * 1e6:.0f} us at p50", flush=True)
-                self.assertLessEqual(added[0], max(self.LIMIT_S, added[1]), "forwarding costs more than answering")
+                self.assertLessEqual(added[0], self.LIMIT_S)
 
     def measure(self, entry, holder, data, streams):
         far, near = Connection(entry), Connection(holder)

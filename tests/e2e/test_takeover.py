@@ -10,15 +10,15 @@ class Takeover(unittest.TestCase):
         with support.Group(support.BINARY, support.MODEL, 4) as group:
             nodes = group.nodes
             prompt = support.tokenize(nodes[0], support.story("takeover", 1400))[:1000]
-            body = {"prompt": prompt, "max_tokens": 200, "ignore_eos": True, "stream_options": {"include_usage": True}, **fields}
+            body = {"prompt": prompt, "max_tokens": 200, "ignore_eos": True, "logprobs": 1, "stream_options": {"include_usage": True}, **fields}
             # The undisturbed run, which also leaves the prefix at the node that computed it.
             plain, headers = support.post(nodes[0], "/v1/completions", {k: v for k, v in body.items() if k != "stream_options"})
-            expected = plain["choices"][0]["text"]
+            expected, expected_tokens = plain["choices"][0]["text"], plain["choices"][0]["logprobs"]
             holder = next(n for n in nodes if n.name == headers["x-hearsay-node"])
             entry = next(n for n in nodes if n is not holder)
             support.wait_until(lambda: support.metric(entry, "hearsay_replica_blocks") >= 60, 5, "the entry's replica of the holder")
 
-            text, killed, usage, events = "", False, None, 0
+            text, tokens, killed, usage = "", {"tokens": [], "token_logprobs": []}, False, None
             for headers, event in support.stream(entry, "/v1/completions", body):
                 if event is None:
                     break
@@ -26,14 +26,18 @@ class Takeover(unittest.TestCase):
                 usage = event.get("usage") or usage
                 for choice in event["choices"]:
                     text += choice["text"]
-                    events += 1
-                if events >= 10 and not killed:
+                    for name, list_ in tokens.items():
+                        list_ += choice["logprobs"][name] if choice["logprobs"] else []
+                if len(tokens["tokens"]) >= 10 and not killed:
                     self.assertEqual(headers["x-hearsay-node"], holder.name, "the entry computed it itself: nothing to take over")
                     holder.kill()
                     killed = True
             self.assertTrue(killed)
             self.assertEqual(text, expected)
-            self.assertEqual(usage["completion_tokens"], 200)
+            for name, list_ in tokens.items():
+                self.assertEqual(list_, expected_tokens[name], name)
+            self.assertEqual((len(tokens["tokens"]), usage["completion_tokens"]), (200, 200))
+            self.assertEqual(support.metric(entry, "hearsay_takeovers_total"), 1)
             holder.process.wait()
             for node in nodes:
                 if node is not holder:
