@@ -111,6 +111,21 @@ class OpenAIClient(unittest.TestCase):
             self.assertEqual(entry.top_logprobs[0].logprob, entry.logprob)
             self.assertEqual(bytes(entry.bytes).decode(errors="replace"), entry.token)
 
+    def test_streamed_choices_and_logprobs_elsewhere(self):
+        """Two seeded choices, whole from one node and streamed from the other: the same text, tokens and log-probabilities."""
+        kwargs = dict(model=self.model, prompt="The sea is", max_tokens=20, temperature=0.8, seed=5, n=2, logprobs=2)
+        whole = self.client.completions.create(**kwargs)
+        texts, tokens = ["", ""], [[], []]
+        for chunk in self.clients[1].completions.create(stream=True, **kwargs):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+                if choice.logprobs:
+                    tokens[choice.index] += zip(choice.logprobs.tokens, choice.logprobs.token_logprobs)
+        for choice in whole.choices:
+            self.assertEqual(texts[choice.index], choice.text)
+            self.assertEqual(tokens[choice.index], list(zip(choice.logprobs.tokens, choice.logprobs.token_logprobs)))
+        self.assertNotEqual(texts[0], texts[1])
+
     def test_completion_logprobs_and_echo(self):
         answer = self.client.completions.create(model=self.model, prompt="The quick brown fox", max_tokens=4, temperature=0, logprobs=3, echo=True)
         choice = answer.choices[0]
