@@ -3,6 +3,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -72,6 +73,11 @@ class CommandLine(unittest.TestCase):
             with open(path, "wb") as dst:
                 dst.write(b"not a model at all")
             self.refused("--model", path, names=[path])
+            for head, name in ((struct.pack("<IQQ", 99, 1, 1), "version 99"), (struct.pack("<IQQ", 3, 1 << 63, 1), "9223372036854775808"),
+                               (struct.pack("<IQQ", 3, 1, 1 << 60), "1152921504606846976")):
+                with open(path, "wb") as dst:
+                    dst.write(b"GGUF" + head)
+                self.refused("--model", path, names=[path, name])
             fifo = os.path.join(folder, "fifo.gguf")
             os.mkfifo(fifo)
             self.refused("--model", fifo, names=[fifo, "regular file"])

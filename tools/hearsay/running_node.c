@@ -215,8 +215,10 @@ static int start_loop(struct running_node *r, struct error *err)
 static int open_parts(struct running_node *r, struct error *err)
 {
     int rc = model_open(r->options.model, r->options.chat_template, &r->model, err);
-    if (rc)
-        return error_wrap(err, rc, "--model");
+    if (rc) {
+        rc = error_wrap(err, rc, "--model");
+        return rc == HS_ERR_UNSUPPORTED ? HS_ERR_INVALID : rc; /* another model is wanted, not another machine */
+    }
     if (!r->model->chat)
         log_warn("start", "chat requests will be refused: %s", r->model->chat_missing);
     rc = open_transport(r, err);
