@@ -247,14 +247,12 @@ static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
     for (uint32_t h = 0; h < m->n_heads; h++, q += m->d_head) {
         if (layer->q_norm)
             f->kernels->normalize(q, layer->q_norm, m->d_head, m->rms_epsilon, q);
-        rotary_apply(m->rope_layout, table, m->d_head, q);
-        for (uint32_t i = 0; i < m->d_head; i++)
-            q[i] *= scale;
+        f->kernels->rotate(m->rope_layout, table, m->d_head, scale, q);
     }
     for (uint32_t h = 0; h < m->n_kv_heads; h++, k += m->d_head, v += m->d_head) {
         if (layer->k_norm)
             f->kernels->normalize(k, layer->k_norm, m->d_head, m->rms_epsilon, k);
-        rotary_apply(m->rope_layout, table, m->d_head, k);
+        f->kernels->rotate(m->rope_layout, table, m->d_head, 1.0f, k);
         if (layer->key_centre)
             for (uint32_t i = 0; i < m->d_head; i++)
                 k[i] -= layer->key_centre[h * m->d_head + i];

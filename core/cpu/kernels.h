@@ -32,6 +32,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/port/model.h"
+
 enum {
     CPU_MAX_PANEL_WIDTH = 32,
     CPU_MAX_TILE_ROWS = 12,
@@ -71,6 +73,9 @@ struct cpu_kernels {
 
     /* out[i] = x[i] * weight[i] / root mean square of x[n]; out may be x. */
     void (*normalize)(const float *x, const float *weight, uint32_t n, float epsilon, float *out);
+
+    /* Rotates the pairs of one head by a table of rotary_table and multiplies by scale. */
+    void (*rotate)(enum rope_layout layout, const float *table, uint32_t n, float scale, float *head);
 
     /* out[i] = silu(gate[i]) * up[i]; n is a multiple of panel_width. */
     void (*silu_multiply)(const float *gate, const float *up, float *out, uint32_t n);

@@ -46,6 +46,7 @@ static const struct cpu_kernels table = {
     .matmul = matmul,
     .widen_panels = KERNELS_WIDEN_PANELS,
     .normalize = normalize,
+    .rotate = rotate,
     .silu_multiply = silu_multiply,
     .score_keys = score_keys,
     .softmax_segment = softmax_segment,

@@ -25,4 +25,24 @@ static void normalize(const float *x, const float *weight, uint32_t n, float eps
         out[i] = x[i] * scale * weight[i];
 }
 
+/* Plain C that the compiler makes vectors of: each value has its own operations, so vectors of any width give the same bits. */
+static void rotate(enum rope_layout layout, const float *restrict table, uint32_t n, float scale, float *restrict head)
+{
+    const uint32_t pairs = n / 2;
+    const float *cosine = table, *sine = table + pairs;
+    if (layout == ROPE_HALF_SPLIT) {
+        for (uint32_t i = 0; i < pairs; i++) {
+            float a = head[i], b = head[pairs + i];
+            head[i] = (a * cosine[i] - b * sine[i]) * scale;
+            head[pairs + i] = (b * cosine[i] + a * sine[i]) * scale;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < pairs; i++) {
+        float a = head[2 * i], b = head[2 * i + 1];
+        head[2 * i] = (a * cosine[i] - b * sine[i]) * scale;
+        head[2 * i + 1] = (b * cosine[i] + a * sine[i]) * scale;
+    }
+}
+
 #endif

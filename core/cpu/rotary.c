@@ -44,22 +44,3 @@ void rotary_table(const struct model_desc *model, uint32_t position, float *tabl
         table[pairs + i] = (float)sine * model->rope_magnitude;
     }
 }
-
-void rotary_apply(enum rope_layout layout, const float *table, uint32_t d_head, float *head)
-{
-    const uint32_t pairs = d_head / 2;
-    const float *cosine = table, *sine = table + pairs;
-    if (layout == ROPE_HALF_SPLIT) {
-        for (uint32_t i = 0; i < pairs; i++) {
-            float a = head[i], b = head[pairs + i];
-            head[i] = a * cosine[i] - b * sine[i];
-            head[pairs + i] = b * cosine[i] + a * sine[i];
-        }
-        return;
-    }
-    for (uint32_t i = 0; i < pairs; i++) {
-        float a = head[2 * i], b = head[2 * i + 1];
-        head[2 * i] = a * cosine[i] - b * sine[i];
-        head[2 * i + 1] = b * cosine[i] + a * sine[i];
-    }
-}

@@ -10,10 +10,8 @@
 
 #include "core/port/model.h"
 
-/* table[d_head]: cosine of pair i at [i], sine at [d_head / 2 + i], both times rope_magnitude. */
+/* For the kernels' rotate. table[d_head]: cosine of pair i at [i], sine at [d_head / 2 + i], both times rope_magnitude. */
 void rotary_table(const struct model_desc *model, uint32_t position, float *table);
-/* Rotates the pairs of head[d_head] in place. */
-void rotary_apply(enum rope_layout layout, const float *table, uint32_t d_head, float *head);
 /* For tests: *sine and *cosine of x, |x| < 2^20. */
 void rotary_sin_cos(double x, double *sine, double *cosine);
 
