@@ -5,6 +5,7 @@ another epoch, none of the old cache believed, and soon used again.
 """
 import collections
 import concurrent.futures
+import http.client
 import json
 import signal
 import threading
@@ -144,6 +145,25 @@ class Faults(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             used = collections.Counter(pool.map(fresh, range(32)))
         self.assertIn(self.victim.name, used, f"the restarted node is not used: {[peer_view(n, self.victim.name) for n in self.others]}")
+
+    def test_c_clients_that_hang_up(self):
+        """100 clients leave at once. A real model's answers take long: a peer that is not told would go on for nobody."""
+        self.prime("leave")
+        connections = []
+        for i in range(100):
+            connection = http.client.HTTPConnection("127.0.0.1", self.others[i % 3].http_port, timeout=60)
+            body = {**self.salted[i % CLIENTS], "max_tokens": 2000, "stream": i % 4 > 0}
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            connections.append(connection)
+        support.wait_until(lambda: sum(support.metric(n, "hearsay_requests_for_peers") for n in self.nodes) > 10, 10, "work for peers")
+        for connection in connections:
+            connection.close()
+        deadline = time.monotonic() + 2
+        gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "hearsay_requests_forwarded",
+                  "hearsay_requests_for_peers")
+        while left := {(n.name, g): v for n in self.nodes for g in gauges if (v := support.metric(n, g))}:
+            self.assertLess(time.monotonic(), deadline, f"2 s after the last client left: {left}")
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":
