@@ -42,6 +42,7 @@ static void look_at_booking(struct cluster *c, const struct booking *booking)
     struct member *m = booking->boot_id == c->info.boot_id ? NULL : member_by_boot(c, booking->boot_id);
     if (!m && booking->boot_id != c->info.boot_id)
         return;
+    outlook_of(c, m)->booked_requests++;
     /* The request takes half a round trip to get there, and so does the load to come here. */
     bool is_seen = m ? booking->decided_ns + rtt_ns(m) < m->header_ns : booking->load_version < c->load_version;
     if (is_seen)

@@ -3,7 +3,8 @@
  * and the shape of one decision.
  *
  *     books.c   bookings, tickets' ends, blame        cost.c    predicted completion of one candidate
- *     intent.c  placements                            route.c   the choice among candidates
+ *     intent.c  placements                            regret.c  when a further copy has become worth it
+ *     route.c   the choice among candidates
  *
  * Both tables are fixed: when the bookings are full a request is routed without being booked, and a new intent replaces the one
  * that expires first. Threading: node loop only.
@@ -39,10 +40,19 @@ struct head_seen {
     double paid_s;
 };
 
+/* What requests that went to a holder of these blocks would have gained had one more node held them. */
+struct regret {
+    uint64_t name;    /* of the last of the blocks */
+    uint64_t boot_id; /* of the node meant */
+    double seconds;   /* decayed to at_ns */
+    uint64_t at_ns;
+};
+
 /* What the tables say of one node with respect to the request being routed. */
 struct outlook {
-    uint32_t held_blocks;   /* of the request's prompt, by the replica (a peer's only) */
-    uint64_t unseen_tokens; /* prefill sent there that its last stated load cannot contain yet */
+    uint32_t held_blocks;     /* of the request's prompt, by the replica (a peer's only) */
+    uint32_t booked_requests; /* open requests of ours there, seen or not */
+    uint64_t unseen_tokens;   /* prefill sent there that its last stated load cannot contain yet */
     uint32_t unseen_requests;
     uint32_t promised_blocks; /* of the request's prompt, by placements */
     uint64_t promised_ready_ns;
@@ -56,6 +66,7 @@ struct books {
     struct intent intents[INTENTS_MAX];
     uint64_t intent_blocks[INTENTS_MAX][WIRE_INTENT_BLOCKS_MAX];
     struct head_seen heads[HEADS_MAX]; /* by head % HEADS_MAX: a newer one overwrites */
+    struct regret regrets[HEADS_MAX];  /* by name % HEADS_MAX: likewise */
     double repeat_share;               /* of requests whose head had been here before, moving average */
     double typical_tokens;             /* moving average of uncached tokens of a request */
     struct candidate *candidates;
@@ -91,6 +102,14 @@ void books_look(struct cluster *c, const struct route_query *query, uint64_t now
 void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id);
 /* The member's failures, decayed to now. */
 double books_blame(const struct member *m, uint64_t now_ns);
+
+/*
+ * The request goes to `best`, which holds its blocks down to the one of this name; `next` is the node whose turn a further copy
+ * is, and making it takes copy_s. Adds what the request would have gained had `next` held them; true: this has come to more than
+ * copy_s by now, and starts again from nothing. next_boot_id is next's.
+ */
+bool regret_is_due(struct cluster *c, uint64_t name, const struct candidate *best, const struct candidate *next,
+                   uint64_t next_boot_id, double copy_s, uint32_t n_candidates, uint64_t now_ns);
 
 /* Remembers and tells peers that boot_id will hold the query's blocks in ready_s. */
 void intent_announce(struct cluster *c, const struct route_query *query, const struct route_ticket *ticket, uint64_t boot_id,

@@ -4,7 +4,7 @@
  *     cluster.c   create, events, step          member.c    the table of members and what changes in it
  *     swim.c      probes and suspicion          spread.c    piggy-backed dissemination of member states
  *     gossip.c    digests out, pulls in         sync.c      replicas: what to ask for, what came
- *     books.c, intent.c, cost.c, route.c: see route.h       view.c      what people and tools see
+ *     books.c, intent.c, cost.c, regret.c, route.c: books.h   view.c      what people and tools see
  *
  * A member is found by its transport peer or by its process's boot id. `up` is the transport's word, `state` is SWIM's, and both
  * must be good for a request to go there.

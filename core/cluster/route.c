@@ -10,6 +10,7 @@
  * Copies. While a head is being computed, the rest of its prefill counts as wait there. A second node may start it too only where
  * that wins by a whole prefill (or the head is finished somewhere and its holders' queues cost more than a prefill), it is the
  * next in rendezvous order, and at most two compute it at a time: heads spread from one node to two, then on, never to all at once.
+ * Where queues are shorter than a prefill, the next in order gets a copy once its absence has cost as much as one (regret.c).
  *
  * Rent. A remote answer pays the link again with every later request of the same head, a local one pays the prefill once. So a
  * remote candidate is charged the link for the repetitions to be expected and for those already paid (as in ski rental, Karlin et
@@ -214,13 +215,19 @@ static struct spread survey(const struct candidate *all, uint32_t n)
     return s;
 }
 
+static double seconds_to_copy(const struct candidate *at, const struct spread *s, uint32_t page_tokens,
+                              const struct route_query *query)
+{
+    double token_s = query->n_tokens ? at->full_prefill_s / query->n_tokens : 0;
+    return (double)(s->longest - at->match_blocks) * page_tokens * token_s;
+}
+
 /* Whether a node that lacks the match may compute it again, and what the repetition costs the group. */
 static bool may_copy(const struct candidate *at, const struct candidate *next, const struct spread *s, uint32_t page_tokens,
                      const struct route_query *query, double *penalty_s)
 {
     *penalty_s = 0;
-    double token_s = query->n_tokens ? at->full_prefill_s / query->n_tokens : 0;
-    double again_s = (double)(s->longest - at->match_blocks) * page_tokens * token_s;
+    double again_s = seconds_to_copy(at, s, page_tokens, query);
     if (!s->in_progress || s->link_s > near_share * again_s)
         return true; /* nobody is at it, or too far away to be waited for */
     if (s->in_progress >= COPIES_IN_PROGRESS || at != next)
@@ -252,7 +259,7 @@ static const struct candidate *break_tie(struct cluster *c, const struct candida
 }
 
 static const struct candidate *choose_lowest(struct cluster *c, const struct route_query *query, struct candidate *all, uint32_t n,
-                                             const struct spread *s)
+                                             const struct spread *s, uint64_t now_ns)
 {
     const struct candidate *next = NULL; /* whose turn a further copy is */
     for (uint32_t i = 0; s->longest && i < n; i++)
@@ -272,7 +279,12 @@ static const struct candidate *choose_lowest(struct cluster *c, const struct rou
         if (all[i].score_s < best)
             best = all[i].score_s;
     }
-    return break_tie(c, all, n, best);
+    const struct candidate *choice = break_tie(c, all, n, best);
+    bool may_regret = has_head(query) && next && !s->in_progress && holds(choice, s->longest);
+    if (may_regret && regret_is_due(c, query->blocks[s->longest - 1], choice, next, boot_of(c, next),
+                                    seconds_to_copy(next, s, c->config.page_tokens, query), n, now_ns))
+        return next;
+    return choice;
 }
 
 static enum route_reason reason_for(const struct candidate *choice, uint32_t longest, uint32_t n, const struct route_query *query)
@@ -286,7 +298,8 @@ static enum route_reason reason_for(const struct candidate *choice, uint32_t lon
     return longest ? ROUTE_REASON_HOT_COPY : ROUTE_REASON_IDLE;
 }
 
-static struct decision decide_cost(struct cluster *c, const struct route_query *query, struct candidate *all, uint32_t n)
+static struct decision decide_cost(struct cluster *c, const struct route_query *query, struct candidate *all, uint32_t n,
+                                   uint64_t now_ns)
 {
     struct spread s = survey(all, n);
     struct candidate *self = all[0].member ? NULL : &all[0];
@@ -297,7 +310,7 @@ static struct decision decide_cost(struct cluster *c, const struct route_query *
         return (struct decision){choice, query->n_exclude ? ROUTE_REASON_FALLBACK : ROUTE_REASON_COLD_HASH};
     if (self && self->idle && self->held_blocks >= s.longest)
         return (struct decision){self, reason_for(self, s.longest, n, query)};
-    choice = choose_lowest(c, query, all, n, &s);
+    choice = choose_lowest(c, query, all, n, &s, now_ns);
     return (struct decision){choice, reason_for(choice, s.longest, n, query)};
 }
 
@@ -352,7 +365,8 @@ int cluster_route(struct cluster *c, const struct route_query *query, struct rou
     if (!n)
         return HS_ERR_BUSY;
     struct candidate *all = c->books.candidates;
-    struct decision decision = c->config.mode == ROUTE_LONGEST ? decide_longest(c, query, all, n) : decide_cost(c, query, all, n);
+    struct decision decision =
+        c->config.mode == ROUTE_LONGEST ? decide_longest(c, query, all, n) : decide_cost(c, query, all, n, now_ns);
     if (!decision.choice)
         return HS_ERR_BUSY; /* mode longest: all that is left is pushed back */
     book(c, query, &decision, ticket, now_ns);

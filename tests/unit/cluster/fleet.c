@@ -90,6 +90,8 @@ static void at_done(void *arg)
     f->n_done++;
     f->total_latency_s += (double)(job->done_ns - job->sent_ns) / 1e9;
     f->total_cached_tokens += job->cached_tokens;
+    if (f->on_done)
+        f->on_done(f, job);
 }
 
 static void at_decoded(void *arg)

@@ -40,6 +40,7 @@ struct fleet {
     struct fleet_node nodes[WORLD_NODES_MAX];
     double prefill_tokens_per_s, step_s;
     uint32_t n_done;
+    void (*on_done)(struct fleet *fleet, struct job *job); /* NULL: nobody wants to know */
     double total_latency_s;
     uint64_t total_cached_tokens;
 };

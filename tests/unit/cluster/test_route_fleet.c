@@ -86,6 +86,61 @@ static void test_hot_head_is_spread(void **state)
     }
 }
 
+/* The next request of each client begins when its last one is done: so many are in flight, in turn at every entry. */
+static uint32_t n_started, n_to_start;
+
+static void start_next(struct fleet *f, struct job *done)
+{
+    (void)done;
+    if (n_started == n_to_start)
+        return;
+    struct job *job = &jobs[n_started];
+    fleet_prompt(job, 77, 62, 20000 + n_started, 48, 16);
+    fleet_submit(f, job, n_started % 4, f->world.now_ns + 1);
+    n_started++;
+}
+
+static void run_clients(uint64_t seed, uint32_t clients, uint32_t n, uint32_t computed[4])
+{
+    struct cluster_config config = world_config();
+    fleet_start(&fleet, 4, seed, &config, &lan);
+    fleet_prompt(&jobs[0], 77, 62, 0, 0, 16);
+    fleet_warm(&fleet, 2, &jobs[0]);
+    world_run(&fleet.world, SECOND);
+    fleet.on_done = start_next;
+    n_started = 0;
+    n_to_start = n;
+    for (uint32_t i = 0; i < clients; i++)
+        start_next(&fleet, NULL);
+    assert_true(fleet_finish(&fleet, n, 3000 * SECOND));
+    printf("    seed %llu, %u in flight: requests", (unsigned long long)seed, clients);
+    for (int i = 0; i < 4; i++) {
+        computed[i] = fleet.nodes[i].computed;
+        printf(" %u", computed[i]);
+    }
+    printf(", mean %.2f s\n", fleet.total_latency_s / n);
+    fleet_stop(&fleet);
+}
+
+/* With 24 in flight no queue is ever worth another prefill of the head, but all that wait together pay for it. */
+static void test_moderate_load_is_spread(void **state)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        uint32_t computed[4], n = 720;
+        run_clients(seed, 24, n, computed);
+        for (int i = 0; i < 4; i++)
+            assert_in_range(computed[i], n / 8, n * 5 / 16);
+    }
+}
+
+/* Whoever waits for nothing regrets nothing: node 2, which has the head, does it all. */
+static void test_single_client_makes_no_copies(void **state)
+{
+    uint32_t computed[4];
+    run_clients(4, 1, 480, computed);
+    assert_int_equal(computed[2], 480);
+}
+
 struct outcome {
     double mean_s, p99_s, hit_share;
 };
@@ -187,6 +242,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cold_head_is_prefilled_at_most_twice),
         cmocka_unit_test(test_hot_head_is_spread),
+        cmocka_unit_test(test_moderate_load_is_spread),
+        cmocka_unit_test(test_single_client_makes_no_copies),
         cmocka_unit_test(test_cold_prompts_are_spread),
         cmocka_unit_test(test_turns_find_their_history),
         cmocka_unit_test(test_better_than_local_and_longest_on_a_lan),
