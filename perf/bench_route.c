@@ -215,6 +215,19 @@ static void note_options(const struct perf_config *config, struct report *report
     report_option(report, "seed", json_integer((json_int_t)config->seed));
 }
 
+/* No row where the allocator does not tell what it holds (a sanitizer's). */
+static void report_memory(const struct route_bench *b, struct report *report)
+{
+    if (!b->heap_bytes)
+        return;
+    struct samples memory = {0};
+    samples_add(&memory, (double)b->heap_bytes / (double)b->replica_names);
+    const struct report_row *row = report_add(report, "memory", "per replicated block", "bytes", &memory, false);
+    if (row)
+        report_print_row(report, row);
+    samples_fini(&memory);
+}
+
 int bench_route(const struct perf_config *config, struct report *report, struct error *err)
 {
     struct route_bench *b = calloc(1, sizeof *b);
@@ -224,12 +237,7 @@ int bench_route(const struct perf_config *config, struct report *report, struct 
     if (rc == 0) {
         progress_clear();
         note_options(config, report);
-        struct samples memory = {0};
-        samples_add(&memory, (double)b->heap_bytes / (double)b->replica_names);
-        const struct report_row *row = report_add(report, "memory", "per replicated block", "bytes", &memory, false);
-        if (row)
-            report_print_row(report, row);
-        samples_fini(&memory);
+        report_memory(b, report);
         for (int which = 0; which < CASES; which++) {
             if (config->caches & PERF_CACHES_WARM)
                 run_case(b, which, false, config->calls, report);

@@ -172,11 +172,14 @@ def check_route(folder):
     check_shape(document, "route")
     rows = {(row["case"], row["metric"]): row for row in document["rows"]}
     cases = [name + caches for name in ("random depths", "cold", "all equal") for caches in ("", ", caches flushed")]
-    assert set(rows) == {("memory", "per replicated block")} | {(c, m) for c in cases for m in ("hashing", "deciding", "both")}
+    with open(PERF, "rb") as f:
+        counts_memory = b"__asan_init" not in f.read()  # the sanitizer's allocator does not tell what it holds
+    memory = {("memory", "per replicated block")} if counts_memory else set()
+    assert set(rows) == memory | {(c, m) for c in cases for m in ("hashing", "deciding", "both")}
     for case in cases:
         both = rows[case, "both"]
         assert both["n"] == 12 and both["min"] >= rows[case, "hashing"]["min"] + rows[case, "deciding"]["min"] > 0
-    assert rows["memory", "per replicated block"]["median"] > 8, "a name alone has eight bytes"
+    assert all(rows[key]["median"] > 8 for key in memory), "a name alone has eight bytes"
     assert document["options"]["peers"] == 5 and document["options"]["blocks"] == 2048
     assert "--blocks" in run("route", "--tokens", "4096", "--blocks", "100", expect=2).stderr
 
