@@ -1,5 +1,5 @@
 /*
- * Bounded lock-free rings of pointers between threads (over Concurrency Kit's ck_ring).
+ * Bounded lock-free rings of pointers between threads.
  *
  * ring_push is for any number of producers, ring_pop for one consumer. A full ring refuses and the caller says what
  * happens then. Order is kept per producer. The store that publishes an item pairs with the consumer's load in ring_pop.
