@@ -10,7 +10,7 @@ HEARSAY_MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea37372811
 
 # Packages of Debian 12 and Ubuntu 24.04, one list for building and running.
 HEARSAY_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config curl unzip python3 python3-pip python3-venv
-    libjansson-dev libpcre2-dev libutf8proc-dev libsodium-dev libssl-dev libhwloc-dev libmicrohttpd-dev
+    libjansson-dev libpcre2-dev libutf8proc-dev libsodium-dev libssl-dev libmicrohttpd-dev
     libcurl4-openssl-dev libcmocka-dev)
 
 say() {
