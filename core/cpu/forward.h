@@ -129,12 +129,29 @@ uint32_t forward_begin(struct forward *forward, const struct step *step);
 void forward_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of the next stage; 0: the step is done */
 
+/*
+ * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one.
+ * The outputs go to qkv, are added to x, are the output group's logits, or become tiles_ff.
+ */
+uint32_t forward_start_product(struct forward *forward, const float *tiles, uint32_t n_rows, uint32_t n_parts,
+                               const struct packed_matrix *const *parts);
+void forward_qkv(struct forward *forward, uint32_t worker, uint32_t chunk);
+void forward_add_product(struct forward *forward, uint32_t worker, uint32_t chunk);
+void forward_logits(struct forward *forward, uint32_t worker, uint32_t chunk);
+void forward_gate_up(struct forward *forward, uint32_t worker, uint32_t chunk);
+
 /* attention.c: plans the step's tasks, then runs them. */
 void attention_plan(struct forward *forward);
 uint32_t attention_chunks(const struct forward *forward);
 uint32_t attention_merge_chunks(const struct forward *forward); /* 0: nothing was split */
 void attention_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 void attention_merge(struct forward *forward, uint32_t worker, uint32_t chunk);
+
+/* Values of a row of qkv. */
+static inline uint32_t forward_qkv_size(const struct forward *f)
+{
+    return (f->model->n_heads + 2 * f->model->n_kv_heads) * f->model->d_head;
+}
 
 /* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in
  * words; words of one row are *stride apart. */
