@@ -15,6 +15,10 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int log_level = LOG_LEVEL_INFO;
 static _Atomic int log_format = LOG_FORMAT_TEXT;
 
+static _Atomic uint64_t log_window; /* second << COUNT_BITS | lines in it */
+static _Atomic uint64_t left_out, left_out_untold;
+enum { COUNT_BITS = 16 };
+
 void log_setup(enum log_level level, enum log_format format)
 {
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
@@ -48,17 +52,31 @@ static void format_time(char *out, size_t cap)
     snprintf(out + n, cap - n, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-void log_write(enum log_level level, const char *area, const char *format, ...)
+/* Whether this second still has room for a line. */
+static bool has_room(void)
 {
-    if (!log_enabled(level))
-        return;
-    char message[2048], when[48];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    format_time(when, sizeof when);
+    const uint64_t count_mask = (1u << COUNT_BITS) - 1;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    uint64_t second = (uint64_t)now.tv_sec, old = atomic_load_explicit(&log_window, memory_order_relaxed), next;
+    do {
+        bool same = old >> COUNT_BITS == second;
+        if (same && (old & count_mask) >= LOG_LINES_PER_S)
+            return false;
+        next = same ? old + 1 : second << COUNT_BITS | 1;
+    } while (!atomic_compare_exchange_weak_explicit(&log_window, &old, next, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
 
+uint64_t log_lines_left_out(void)
+{
+    return atomic_load_explicit(&left_out, memory_order_relaxed);
+}
+
+static void write_line(enum log_level level, const char *area, char *message)
+{
+    char when[48];
+    format_time(when, sizeof when);
     struct strbuf line = {0};
     if (atomic_load_explicit(&log_format, memory_order_relaxed) == LOG_FORMAT_JSON) {
         strbuf_printf(&line, "{\"time\":\"%s\",\"level\":\"%s\",\"area\":", when, level_names[level]);
@@ -76,4 +94,27 @@ void log_write(enum log_level level, const char *area, const char *format, ...)
     if (!line.failed && write(STDERR_FILENO, line.data, line.len) < 0) {
     }
     strbuf_fini(&line);
+}
+
+void log_write(enum log_level level, const char *area, const char *format, ...)
+{
+    if (!log_enabled(level))
+        return;
+    if (level != LOG_LEVEL_ERROR && !log_enabled(LOG_LEVEL_DEBUG) && !has_room()) {
+        atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&left_out_untold, 1, memory_order_relaxed);
+        return;
+    }
+    char message[2048];
+    uint64_t untold = atomic_load_explicit(&left_out_untold, memory_order_relaxed);
+    if (untold && (untold = atomic_exchange_explicit(&left_out_untold, 0, memory_order_relaxed))) {
+        snprintf(message, sizeof message, "%llu lines were left out: at most %d are written in one second; --log-level debug shows all",
+                 (unsigned long long)untold, LOG_LINES_PER_S);
+        write_line(LOG_LEVEL_WARN, "log", message);
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    write_line(level, area, message);
 }

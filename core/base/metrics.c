@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/log.h"
 #include "core/base/panic.h"
 #include "core/base/utf8.h"
 
@@ -14,7 +15,8 @@
  *                   v
  *              family "b_seconds" --> series {}
  *
- * Families and series only ever get added, at their list's end, so a pointer given out stays good until destroy.
+ * Families and series get added at their list's end and stay, so a pointer given out is good until destroy. Gauges alone may go
+ * earlier, when all who asked for one have given it back.
  */
 enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 
@@ -30,7 +32,8 @@ struct histogram {
 struct series {
     struct series *next;
     char *labels;
-    int64_t scale; /* of a gauge */
+    uint32_t users; /* registrations not given back */
+    int64_t scale;  /* of a gauge */
     union {
         struct counter counter;
         struct gauge gauge;
@@ -48,6 +51,7 @@ struct family {
 struct metrics {
     pthread_mutex_t lock; /* guards the lists, not the values */
     struct family *families;
+    struct limit *limits;
 };
 
 size_t metrics_label(char out[METRICS_LABEL_BYTES], const char *key, const char *value)
@@ -106,6 +110,11 @@ void metrics_destroy(struct metrics *m)
         m->families = f->next;
         family_destroy(f);
     }
+    while (m->limits) {
+        struct limit *limit = m->limits;
+        m->limits = limit->next;
+        free(limit);
+    }
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
@@ -159,6 +168,8 @@ static struct series *register_series(struct metrics *m, enum metric_kind kind, 
     pthread_mutex_lock(&m->lock);
     struct family *f = family_find_or_add(m, kind, name, help);
     struct series *s = f ? series_find_or_add(f, labels, init) : NULL;
+    if (s)
+        s->users++;
     pthread_mutex_unlock(&m->lock);
     return s;
 }
@@ -174,6 +185,80 @@ struct gauge *metrics_gauge(struct metrics *m, const char *name, const char *lab
     hs_assert(scale > 0);
     struct series *s = register_series(m, METRIC_GAUGE, name, labels, help, &(struct series){.scale = scale});
     return s ? &s->gauge : NULL;
+}
+
+/* The series that holds the gauge, as the link that leads to it; NULL: there is none. */
+static struct series **find_gauge(struct metrics *m, const struct gauge *gauge)
+{
+    for (struct family *f = m->families; f; f = f->next) {
+        if (f->kind != METRIC_GAUGE)
+            continue;
+        for (struct series **link = &f->series; *link; link = &(*link)->next)
+            if (&(*link)->gauge == gauge)
+                return link;
+    }
+    return NULL;
+}
+
+void metrics_release_gauge(struct metrics *m, struct gauge *gauge)
+{
+    if (!gauge)
+        return;
+    pthread_mutex_lock(&m->lock);
+    struct series **link = find_gauge(m, gauge);
+    hs_assert(link && (*link)->users);
+    struct series *s = *link;
+    if (--s->users == 0) {
+        *link = s->next;
+        series_destroy(s);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+struct limit *metrics_limit(struct metrics *m, const struct limit_spec *spec, uint64_t max)
+{
+    char label[METRICS_LABEL_BYTES];
+    metrics_label(label, "limit", spec->name);
+    struct gauge *bound = metrics_gauge(m, "hearsay_limit", label, "Bounds that this node enforces; docs/limits.md explains each.", 1);
+    struct limit *limit = calloc(1, sizeof *limit);
+    if (!bound || !limit)
+        goto fail;
+    *limit = (struct limit){.spec = spec, .max = max};
+    limit->hits = metrics_counter(m, "hearsay_limit_hits_total", label, "Times that something was refused, dropped or cut by a limit.");
+    if (spec->has_level)
+        limit->used = metrics_gauge(m, "hearsay_limit_used", label, "How much of a limit is in use.", 1);
+    if (!limit->hits || (spec->has_level && !limit->used))
+        goto fail;
+    gauge_set(bound, (int64_t)max);
+    pthread_mutex_lock(&m->lock);
+    limit->next = m->limits;
+    m->limits = limit;
+    pthread_mutex_unlock(&m->lock);
+    return limit;
+fail:
+    free(limit);
+    return NULL;
+}
+
+static void tell_limit(struct limit *limit, uint64_t now_ns)
+{
+    uint64_t hits = counter_get(limit->hits);
+    bool too_soon = limit->told_hits && now_ns - limit->told_ns < METRICS_TELL_S * UINT64_C(1000000000);
+    if (hits == limit->told_hits || too_soon)
+        return;
+    log_warn(limit->spec->area, "limit %s (%llu) was hit, times: %llu: %s", limit->spec->name, (unsigned long long)limit->max,
+             (unsigned long long)(hits - limit->told_hits), limit->spec->advice);
+    limit->told_hits = hits;
+    limit->told_ns = now_ns;
+}
+
+void metrics_tell_limits(struct metrics *m, uint64_t now_ns)
+{
+    pthread_mutex_lock(&m->lock);
+    for (struct limit *limit = m->limits; limit; limit = limit->next)
+        if (limit->spec->advice)
+            tell_limit(limit, now_ns);
+    pthread_mutex_unlock(&m->lock);
 }
 
 struct histogram *metrics_histogram(struct metrics *m, const char *name, const char *labels, const char *help,

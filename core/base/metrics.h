@@ -3,12 +3,22 @@
  *
  * A registry owns its metrics; asking twice for the same name and labels gives the same metric. Registering allocates and
  * locks, so do it at start and keep the pointer; changing a metric is one relaxed atomic operation from any thread.
- * Names and labels are ours; text from outside becomes a label by metrics_label.
+ * Names and labels are ours; text from outside becomes a label by metrics_label. What carries such a label is given back by
+ * metrics_release when its subject goes, so that a registry does not grow with everybody who was ever met.
+ *
+ * A limit is a bound that this process enforces. All of them are shown under three names, so that one rule watches them all:
+ *
+ *     hearsay_limit{limit="http_connections"} 8192               the bound
+ *     hearsay_limit_used{limit="http_connections"} 17            where it bounds a level: the level
+ *     hearsay_limit_hits_total{limit="http_connections"} 0       how often something was refused, dropped or cut because of it
+ *
+ * docs/limits.md lists them; a test holds that list to what a node shows.
  */
 #ifndef HEARSAY_BASE_METRICS_H
 #define HEARSAY_BASE_METRICS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/strbuf.h"
@@ -21,6 +31,25 @@ struct gauge {
     _Atomic int64_t value; /* in units of 1 / scale given at registration */
 };
 struct histogram;
+
+struct limit_spec {
+    const char *name; /* of the label, as in docs/limits.md */
+    const char *area; /* of the log line */
+    /* What happens and what helps, for the log; NULL: whoever hits it is told already, by an answer that says so. */
+    const char *advice;
+    bool has_level;
+};
+
+struct limit {
+    struct limit *next;
+    const struct limit_spec *spec;
+    uint64_t max;
+    struct counter *hits;
+    struct gauge *used; /* NULL: no level */
+    uint64_t told_hits, told_ns; /* of the last line in the log; metrics_tell_limits only */
+};
+
+enum { METRICS_TELL_S = 60 }; /* a limit gets one line in so many seconds */
 
 struct metrics *metrics_create(void);
 void metrics_destroy(struct metrics *m);
@@ -61,6 +90,28 @@ static inline int64_t gauge_get(const struct gauge *g)
 {
     return atomic_load_explicit(&g->value, memory_order_relaxed);
 }
+
+/* Gives back one registration of a gauge; the last one takes it out of the registry, and then it must not be used any more. NULL is fine. */
+void metrics_release_gauge(struct metrics *m, struct gauge *gauge);
+
+/* spec outlives the registry. NULL only when out of memory. */
+struct limit *metrics_limit(struct metrics *m, const struct limit_spec *spec, uint64_t max);
+
+static inline void limit_hit(struct limit *limit, uint64_t times)
+{
+    counter_add(limit->hits, times);
+}
+
+/* For levels and totals that somebody else counts. */
+static inline void limit_show(struct limit *limit, uint64_t used, uint64_t hits)
+{
+    if (limit->used)
+        gauge_set(limit->used, (int64_t)used);
+    atomic_store_explicit(&limit->hits->value, hits, memory_order_relaxed);
+}
+
+/* Logs the limits with advice that were hit since their last line, each at most once in METRICS_TELL_S. From one thread. */
+void metrics_tell_limits(struct metrics *m, uint64_t now_ns);
 
 void histogram_observe(struct histogram *h, double seconds);
 

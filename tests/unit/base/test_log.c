@@ -57,12 +57,33 @@ static void test_level_names(void **unused)
     assert_int_equal(level, LOG_LEVEL_DEBUG);
 }
 
+/* A flood is cut, the cut is told, errors and a debugger's level get through. */
+static void test_a_flood_is_cut(void **unused)
+{
+    uint64_t before = log_lines_left_out();
+    uint32_t written = 0;
+    for (int i = 0; i < 1000; i++)
+        written += capture(LOG_LEVEL_WARN, "flood")[0] != '\0';
+    assert_true(written <= 3 * LOG_LINES_PER_S); /* it may run over a second's end */
+    assert_int_equal(log_lines_left_out() - before, 1000 - written);
+    const char *after = capture(LOG_LEVEL_ERROR, "broken");
+    assert_non_null(strstr(after, " lines were left out: at most 100 are written in one second; --log-level debug shows all\n"));
+    assert_non_null(strstr(after, "area broken\n"));
+    for (int i = 0; i < 2 * LOG_LINES_PER_S; i++)
+        assert_non_null(strstr(capture(LOG_LEVEL_ERROR, "broken"), "area broken\n"));
+    log_setup(LOG_LEVEL_DEBUG, LOG_FORMAT_TEXT);
+    for (int i = 0; i < 2 * LOG_LINES_PER_S; i++)
+        assert_true(capture(LOG_LEVEL_WARN, "flood")[0] != '\0');
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_lines),
         cmocka_unit_test(test_json_lines),
         cmocka_unit_test(test_level_names),
+        cmocka_unit_test(test_a_flood_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
