@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/panic.h"
+#include "core/model/w4.h"
 
 enum { SUPER_BLOCK = 256 }; /* values in a block of the K formats */
 
@@ -33,6 +34,27 @@ float float_from_f16(uint16_t bits)
     }
     memcpy(&value, &wide, sizeof value);
     return value;
+}
+
+uint16_t f16_from_float(float value)
+{
+    uint32_t wide;
+    memcpy(&wide, &value, sizeof wide);
+    uint32_t sign = wide >> 16 & 0x8000u, magnitude = wide & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u); /* NaN */
+    if (magnitude >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u); /* 65,520 and above round to infinity */
+    if (magnitude < 0x38800000u) {
+        /* Below 2^-14 spacing is 2^-24, which is that of floats from 0.5 to 1: adding 0.5 rounds there. */
+        float shifted;
+        memcpy(&shifted, &magnitude, sizeof shifted);
+        shifted += 0.5f;
+        memcpy(&wide, &shifted, sizeof wide);
+        return (uint16_t)(sign | (wide - 0x3f000000u));
+    }
+    uint32_t odd = magnitude >> 13 & 1u;
+    return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
 static uint16_t load_u16(const uint8_t *p)
@@ -123,8 +145,7 @@ static void block_q5_1(const uint8_t *block, float *out)
     }
 }
 
-/* The 6-bit scale and minimum of group j (of 8) in the 12 packed bytes of Q4_K and Q5_K. */
-static void unpack_scale_min(const uint8_t *packed, int j, int *scale, int *minimum)
+void tensor_unpack_scale_min(const uint8_t *packed, int j, int *scale, int *minimum)
 {
     if (j < 4) {
         *scale = packed[j] & 63;
@@ -141,7 +162,7 @@ static void block_q4_k(const uint8_t *block, float *out)
     float d = load_f16(block), d_min = load_f16(block + 2);
     for (int j = 0; j < 8; j++) {
         int scale, minimum;
-        unpack_scale_min(block + 4, j, &scale, &minimum);
+        tensor_unpack_scale_min(block + 4, j, &scale, &minimum);
         float step = d * (float)scale, base = d_min * (float)minimum;
         const uint8_t *nibbles = block + 16 + 32 * (j / 2);
         for (int i = 0; i < 32; i++)
@@ -156,7 +177,7 @@ static void block_q5_k(const uint8_t *block, float *out)
     const uint8_t *high = block + 16;
     for (int j = 0; j < 8; j++) {
         int scale, minimum;
-        unpack_scale_min(block + 4, j, &scale, &minimum);
+        tensor_unpack_scale_min(block + 4, j, &scale, &minimum);
         float step = d * (float)scale, base = d_min * (float)minimum;
         const uint8_t *nibbles = block + 48 + 32 * (j / 2);
         for (int i = 0; i < 32; i++) {
@@ -209,14 +230,40 @@ const struct tensor_format *tensor_format(enum tensor_type type)
 
 const char *tensor_format_names(void)
 {
-    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
+    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, W4";
+}
+
+bool tensor_row_bytes(enum tensor_type type, uint64_t cols, uint64_t *bytes)
+{
+    const struct tensor_format *format = tensor_format(type);
+    struct w4_layout layout;
+    if (w4_layout_of(type, &layout)) {
+        if (cols % W4_ROW_UNIT)
+            return false;
+        *bytes = w4_row_bytes(layout, cols); /* less than cols */
+        return true;
+    }
+    return format && cols % format->block_elements == 0 &&
+           !__builtin_mul_overflow(cols / format->block_elements, (uint64_t)format->block_bytes, bytes);
+}
+
+static void dequantize_w4(const struct tensor_view *t, struct w4_layout layout, uint32_t first_row, uint32_t n_rows, float *out)
+{
+    const uint64_t row_bytes = w4_row_bytes(layout, t->cols);
+    for (uint64_t row = first_row; row < (uint64_t)first_row + n_rows; row++, out += t->cols)
+        w4_dequantize_row(layout, (const uint8_t *)t->data + row * row_bytes, t->cols, out);
 }
 
 void dequantize_rows(const struct tensor_view *t, uint32_t first_row, uint32_t n_rows, float *out)
 {
     const struct tensor_format *format = tensor_format(t->type);
-    hs_assert(format && t->cols % format->block_elements == 0);
+    struct w4_layout layout;
     hs_assert(first_row <= t->rows && n_rows <= t->rows - first_row);
+    if (w4_layout_of(t->type, &layout)) {
+        dequantize_w4(t, layout, first_row, n_rows, out);
+        return;
+    }
+    hs_assert(format && t->cols % format->block_elements == 0);
 
     uint64_t blocks_per_row = t->cols / format->block_elements;
     const uint8_t *block = (const uint8_t *)t->data + first_row * blocks_per_row * format->block_bytes;

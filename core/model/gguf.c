@@ -8,6 +8,7 @@
 #include "core/model/dequantize.h"
 #include "core/model/gguf_internal.h"
 #include "core/model/model_file.h"
+#include "core/model/w4.h"
 
 enum {
     MAGIC = 0x46554747, /* "GGUF" */
@@ -175,6 +176,8 @@ static int tensor_type_from_file(struct parser *p, struct gguf_tensor *t, uint32
     if (number < sizeof file_types / sizeof file_types[0]) {
         name = file_types[number].name;
         t->type = file_types[number].type;
+    } else {
+        t->type = w4_type_from_file(number);
     }
     if (t->type != TENSOR_NONE)
         return 0;
@@ -187,14 +190,15 @@ static int tensor_type_from_file(struct parser *p, struct gguf_tensor *t, uint32
 static int measure_tensor(struct parser *p, struct gguf_tensor *t)
 {
     struct gguf_string name = {t->name, strlen(t->name)};
-    const struct tensor_format *format = tensor_format(t->type);
-    uint64_t elements = 1, bytes;
-    for (uint32_t i = 0; i < t->n_dims; i++)
+    uint64_t elements = 1, rows = 1, row_bytes = 0, bytes;
+    for (uint32_t i = 0; i < t->n_dims; i++) {
         if (t->dims[i] == 0 || __builtin_mul_overflow(elements, t->dims[i], &elements))
             return malformed(p, "tensor", name, "has a dimension of zero or an impossible size");
-    if (t->dims[0] % format->block_elements)
+        rows *= i > 0 ? t->dims[i] : 1; /* at most elements */
+    }
+    if (!tensor_row_bytes(t->type, t->dims[0], &row_bytes))
         return malformed(p, "tensor", name, "has rows that are not whole quantisation blocks");
-    if (__builtin_mul_overflow(elements / format->block_elements, (uint64_t)format->block_bytes, &bytes))
+    if (__builtin_mul_overflow(rows, row_bytes, &bytes))
         return malformed(p, "tensor", name, "has an impossible size");
     t->bytes = bytes;
     return 0;
@@ -264,6 +268,7 @@ static int place_tensors(struct parser *p, const uint64_t *offsets)
             return malformed(p, "tensor", name, "lies beyond the end of the file");
         t->data = gguf->data + start + offsets[i];
     }
+    gguf->alignment = (uint32_t)alignment;
     return 0;
 }
 
@@ -325,8 +330,10 @@ static int parse_file(struct gguf *gguf, struct error *err)
     struct parser p = {.gguf = gguf, .err = err};
     reader_init(&p.in, gguf->data, gguf->len);
     int rc = read_header(&p);
+    gguf->values_start = p.in.pos;
     if (rc == 0)
         rc = read_values(&p);
+    gguf->values_end = p.in.pos;
     if (rc == 0)
         rc = read_tensors(&p);
     return rc;

@@ -14,6 +14,8 @@ struct gguf {
     uint64_t n_values;
     struct gguf_tensor *tensors; /* [n_tensors], sorted by name */
     uint64_t n_tensors;
+    size_t values_start, values_end; /* where the metadata lies in data */
+    uint32_t alignment;              /* of tensors; 0 if there are none */
 };
 
 /* Order of two byte strings, by bytes, then length. */

@@ -7,6 +7,7 @@
 #include "core/base/panic.h"
 #include "core/model/dequantize.h"
 #include "core/model/model_weights.h"
+#include "core/model/w4.h"
 
 /* Sizes that shapes are made of. */
 enum size { SIZE_ONE, SIZE_D_MODEL, SIZE_D_FF, SIZE_Q, SIZE_KV, SIZE_D_HEAD, N_SIZES };
@@ -82,6 +83,13 @@ static bool find_tensor(const struct binder *b, const char *name, struct tensor_
     return true;
 }
 
+/* Folders say of 4-bit rows how many bytes they have (safetensors.h). */
+static bool is_packed_row(enum tensor_type type, uint64_t bytes, uint32_t cols)
+{
+    struct w4_layout layout;
+    return w4_layout_of(type, &layout) && cols % W4_ROW_UNIT == 0 && bytes == w4_row_bytes(layout, cols);
+}
+
 /* rows == 0: any number of rows. An absent tensor leaves *out absent, and is an error only if required. */
 static int bind(const struct binder *b, const char *name, uint32_t rows, uint32_t cols, bool required, struct tensor_view *out)
 {
@@ -97,6 +105,8 @@ static int bind(const struct binder *b, const char *name, uint32_t rows, uint32_
     if (view.type == TENSOR_NONE)
         return error_set(b->err, HS_ERR_UNSUPPORTED,
                          "%s: tensor \"%s\" is not in F32, F16 or BF16; use a checkpoint in one of these", b->source->path, name);
+    if (!b->source->gguf && is_packed_row(view.type, found_cols, cols))
+        found_cols = cols;
     if (found_cols != cols || (rows ? found_rows != rows : found_rows < 1 || found_rows > INT32_MAX))
         return error_set(b->err, HS_ERR_PARSE,
                          "%s: tensor \"%s\" is %" PRIu64 " x %" PRIu64 " where %" PRIu64 " x %" PRIu32
@@ -164,16 +174,24 @@ static int refuse_unknown(const struct binder *b)
     return 0;
 }
 
+/* A folder that uses the embedding for the output may hold a copy, which counts only if it was packed apart. */
+static bool has_packed_output(const struct binder *b)
+{
+    const struct safetensors_tensor *t = safetensors_find(b->source->tensors, b->names->output);
+    struct w4_layout layout;
+    return t && w4_layout_of(t->type, &layout);
+}
+
 static int bind_output(const struct binder *b, struct model_desc *desc)
 {
-    if (b->source->gguf || !b->config->tied) {
-        int rc = bind(b, b->names->output, desc->n_vocab, desc->d_model, !b->source->gguf, &desc->output);
-        if (rc < 0)
-            return rc;
-    }
-    if (!tensor_present(&desc->output))
+    if (!b->source->gguf && b->config->tied && !has_packed_output(b)) {
         desc->output = desc->token_embedding;
-    return 0;
+        return 0;
+    }
+    int rc = bind(b, b->names->output, desc->n_vocab, desc->d_model, !b->source->gguf, &desc->output);
+    if (rc == 0 && !tensor_present(&desc->output))
+        desc->output = desc->token_embedding;
+    return rc;
 }
 
 int model_bind_tensors(const struct model_tensors *source, const struct model_config *config, struct model_desc *desc,

@@ -58,6 +58,8 @@ static void describe(const struct model_config *c, struct model_weights *w)
         .rope_inv_freq = w->inv_freq,
         .layers = w->layers,
         .dequantize = dequantize_rows,
+        .groups = tensor_groups_of,
+        .read_groups = tensor_read_groups,
     };
 }
 

@@ -11,6 +11,7 @@
 #include "core/base/panic.h"
 #include "core/model/model_file.h"
 #include "core/model/model_json.h"
+#include "core/model/w4.h"
 
 enum {
     MAX_HEADER_BYTES = 100000000, /* as the format's own reader */
@@ -81,6 +82,20 @@ static int read_shape(const char *path, const json_t *entry, struct safetensors_
     if (__builtin_mul_overflow(elements, (uint64_t)(bits / 8), bytes))
         return error_set(err, HS_ERR_PARSE, "%s: tensor \"%s\" has an impossible size; " WHOLE_COPY, path, t->name);
     return 0;
+}
+
+/* What the U8 tensors of a file are; TENSOR_NONE: nothing that hearsay reads. */
+static int read_packing(const char *path, const json_t *header, enum tensor_type *out, struct error *err)
+{
+    const json_t *packing = json_object_get(json_object_get(header, "__metadata__"), SAFETENSORS_PACKING);
+    *out = TENSOR_NONE;
+    if (!packing)
+        return 0;
+    if (json_string_value(packing))
+        *out = w4_type_by_name(json_string_value(packing));
+    return *out != TENSOR_NONE ? 0
+                               : error_set(err, HS_ERR_UNSUPPORTED,
+                                           "%s: \"" SAFETENSORS_PACKING "\" names no packing that hearsay knows; quantise it anew", path);
 }
 
 static int read_tensor(const char *path, const struct shard *shard, size_t data_start, const char *name, const json_t *entry,
@@ -158,6 +173,10 @@ static int read_shard(struct safetensors *s, struct shard *shard, const char *pa
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory for %zu tensors", path, room);
     s->tensors = grown;
     size_t first = s->n_tensors, data_start = sizeof header_len + header_len;
+    enum tensor_type packing;
+    rc = read_packing(path, shard->header, &packing, err);
+    if (rc < 0)
+        return rc;
     const char *name;
     json_t *entry;
     json_object_foreach(shard->header, name, entry)
@@ -167,6 +186,8 @@ static int read_shard(struct safetensors *s, struct shard *shard, const char *pa
         rc = read_tensor(path, shard, data_start, name, entry, &s->tensors[s->n_tensors], err);
         if (rc < 0)
             return rc;
+        if (strcmp(s->tensors[s->n_tensors].dtype, "U8") == 0)
+            s->tensors[s->n_tensors].type = packing;
         s->n_tensors++;
     }
     return check_tiling(path, s->tensors + first, s->n_tensors - first, shard->file.data + data_start,

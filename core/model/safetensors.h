@@ -20,6 +20,12 @@
 #include "core/base/error.h"
 #include "core/port/model.h"
 
+/*
+ * Key in a file's __metadata__: all its U8 tensors are rows of the own 4-bit type that it names (w4.h), and their last dimension
+ * counts the bytes of a row.
+ */
+#define SAFETENSORS_PACKING "hearsay.packing"
+
 struct safetensors_tensor {
     const char *name;
     const char *dtype;     /* as in the file: "BF16" */

@@ -16,7 +16,7 @@
  * then logits = rmsnorm(x, output_norm) * output.
  *
  * Ownership: everything pointed to belongs to the loaded model and outlives every backend made from it.
- * Threading: immutable after load; dequantize may be called from any thread.
+ * Threading: immutable after load; the functions may be called from any thread.
  */
 #ifndef HEARSAY_PORT_MODEL_H
 #define HEARSAY_PORT_MODEL_H
@@ -38,6 +38,12 @@ enum tensor_type {
     TENSOR_Q4_K,
     TENSOR_Q5_K,
     TENSOR_Q6_K,
+    TENSOR_W4_G32, /* own: 4 bits in groups along the inputs (docs/quantized-weights.md) */
+    TENSOR_W4_G64,
+    TENSOR_W4_G128,
+    TENSOR_W4_G32_MIN, /* the same with a minimum for each group */
+    TENSOR_W4_G64_MIN,
+    TENSOR_W4_G128_MIN,
 };
 
 /* A matrix [rows][cols], cols contiguous (cols = inputs of a product), or a vector with rows == 1. */
@@ -48,6 +54,13 @@ struct tensor_view {
     enum tensor_type type;
     uint32_t rows;
     uint32_t cols;
+};
+
+/* How a tensor's values are made of integers: value = integer * scale of its group (+ minimum of its group). */
+struct tensor_groups {
+    uint32_t bits; /* 8: integers -128..127; 4: -8..7, or 0..15 with a minimum */
+    uint32_t size; /* of a group of neighbours in a row; the last may be shorter */
+    bool has_minimum;
 };
 
 static inline bool tensor_present(const struct tensor_view *t)
@@ -105,6 +118,13 @@ struct model_desc {
 
     /* Writes n_rows rows of t from first_row as floats, exactly as the format defines them: out[n_rows][cols]. */
     void (*dequantize)(const struct tensor_view *t, uint32_t first_row, uint32_t n_rows, float *out);
+    /*
+     * For backends that multiply integers: whether t is made of groups, and one row of it: integers[cols], and FP16 scales and
+     * minima (NULL without), one for each group. Both may be NULL: nothing is. What a format has finer than FP16 (Q4_K) is
+     * rounded to it.
+     */
+    bool (*groups)(const struct tensor_view *t, struct tensor_groups *out);
+    void (*read_groups)(const struct tensor_view *t, uint32_t row, int8_t *integers, uint16_t *scales, uint16_t *minima);
 };
 
 #endif
