@@ -18,6 +18,7 @@ struct parse_run {
     const struct argp *argp;
     void *config;
     struct error *err;
+    bool *given; /* [n_specs] on the command line */
     int code;    /* HS_ERR_* of the first failure */
     bool served; /* --help or --version */
 };
@@ -97,8 +98,11 @@ static error_t parse_key(int key, char *text, struct argp_state *state)
     int rc = option_value_store(spec, run->config, text, run->err);
     if (rc)
         run->code = error_wrap(run->err, rc, "--%s", spec->name);
+    run->given[spec - run->options->specs] = true;
     return rc ? ECANCELED : 0;
 }
+
+enum { ENVIRONMENT_NAME_BYTES = 96 };
 
 static void environment_name(const char *option, char *out, size_t cap)
 {
@@ -111,23 +115,80 @@ static void environment_name(const char *option, char *out, size_t cap)
     }
 }
 
-static int set_from_environment(const struct option_spec *spec, void *config, struct error *err)
+/* The option's text in the environment, or NULL. Empty is how container files unset a variable. */
+static const char *environment_text(const struct option_spec *spec, char name[ENVIRONMENT_NAME_BYTES])
 {
-    char name[96];
-    environment_name(spec->name, name, sizeof name);
+    environment_name(spec->name, name, ENVIRONMENT_NAME_BYTES);
     const char *text = getenv(name);
-    if (!text || !*text) /* empty is how container files unset a variable */
+    return text && *text ? text : NULL;
+}
+
+/* *set: whether the environment had a word on it. */
+static int set_from_environment(const struct option_spec *spec, void *config, bool *set, struct error *err)
+{
+    char name[ENVIRONMENT_NAME_BYTES];
+    const char *text = environment_text(spec, name);
+    *set = text != NULL;
+    if (!text)
         return 0;
     if (!spec->argument) {
         bool on;
         if (!parse_bool(text, &on))
             return error_set(err, HS_ERR_PARSE, "%s: \"%s\" is neither true nor false", name, text);
+        *set = on;
         if (!on)
             return 0;
         text = NULL;
     }
     int rc = option_value_store(spec, config, text, err);
     return rc ? error_wrap(err, rc, "%s", name) : 0;
+}
+
+/* Another option of the spec's exclusive group that is set, or NULL. */
+static const struct option_spec *rival(const struct options *options, const struct option_spec *spec, const bool *set)
+{
+    for (size_t i = 0; spec->exclusive && i < options->n_specs; i++) {
+        const struct option_spec *other = &options->specs[i];
+        if (other != spec && set[i] && other->exclusive && strcmp(other->exclusive, spec->exclusive) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+static int contradiction(struct error *err, const char *prefix, const char *a, const char *b)
+{
+    return error_set(err, HS_ERR_INVALID, "%s%s and %s%s contradict each other; give one of them", prefix, a, prefix, b);
+}
+
+/* What the command line did not settle. */
+static int read_environment(const struct options *options, const bool *given, bool *set, void *config, struct error *err)
+{
+    for (size_t i = 0; i < options->n_specs; i++) {
+        const struct option_spec *spec = &options->specs[i];
+        if (given[i] || rival(options, spec, given))
+            continue;
+        int rc = set_from_environment(spec, config, &set[i], err);
+        const struct option_spec *other = rc == 0 && set[i] ? rival(options, spec, set) : NULL;
+        if (other) {
+            char name[ENVIRONMENT_NAME_BYTES], other_name[ENVIRONMENT_NAME_BYTES];
+            environment_name(spec->name, name, sizeof name);
+            environment_name(other->name, other_name, sizeof other_name);
+            rc = contradiction(err, "", other_name, name);
+        }
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_given(const struct options *options, const bool *given, struct error *err)
+{
+    for (size_t i = 0; i < options->n_specs; i++) {
+        const struct option_spec *other = given[i] ? rival(options, &options->specs[i], given) : NULL;
+        if (other)
+            return contradiction(err, "--", options->specs[i].name, other->name);
+    }
+    return 0;
 }
 
 /* Room for the specs, a heading before each, help, version and the end mark. */
@@ -165,24 +226,32 @@ static int parse_command_line(struct parse_run *run, int argc, char **argv, cons
     return rc ? error_set(run->err, HS_ERR_PARSE, "the command line cannot be read: %s", strerror(rc)) : 0;
 }
 
+static int parse_all(struct parse_run *run, int argc, char **argv)
+{
+    const struct options *options = run->options;
+    struct strbuf doc = {0};
+    strbuf_puts(&doc, options->description ? options->description : "");
+    if (options->epilog)
+        strbuf_printf(&doc, "\v%s", options->epilog); /* argp shows what follows \v below the options */
+    int rc = doc.failed ? error_set(run->err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY))
+                        : parse_command_line(run, argc, argv, strbuf_text(&doc));
+    strbuf_fini(&doc);
+    return rc ? rc : check_given(options, run->given, run->err);
+}
+
 int options_parse(const struct options *options, int argc, char **argv, void *config, struct error *err)
 {
     struct error local = {0};
     if (!err)
         err = &local;
     *err = (struct error){0};
-    for (size_t i = 0; i < options->n_specs; i++) {
-        int rc = set_from_environment(&options->specs[i], config, err);
-        if (rc)
-            return rc;
-    }
-    struct strbuf doc = {0};
-    strbuf_puts(&doc, options->description ? options->description : "");
-    if (options->epilog)
-        strbuf_printf(&doc, "\v%s", options->epilog); /* argp shows what follows \v below the options */
-    struct parse_run run = {.options = options, .config = config, .err = err};
-    int rc = doc.failed ? error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY))
-                        : parse_command_line(&run, argc, argv, strbuf_text(&doc));
-    strbuf_fini(&doc);
+    bool *flags = calloc(2 * options->n_specs + 1, sizeof *flags); /* given on the command line, set in the environment */
+    if (!flags)
+        return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    struct parse_run run = {.options = options, .config = config, .err = err, .given = flags};
+    int rc = parse_all(&run, argc, argv);
+    if (rc == 0)
+        rc = read_environment(options, flags, flags + options->n_specs, config, err);
+    free(flags);
     return rc;
 }

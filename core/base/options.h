@@ -4,6 +4,9 @@
  *
  *     hearsay: --push-back: "many" is not a whole number from 1 to 1000000; give a queue depth such as 8
  *
+ * Options of one `exclusive` group contradict each other: two of them in one place are an error, and one on the command line puts
+ * all of its group in the environment aside.
+ *
  * Threading: at start only.
  */
 #ifndef HEARSAY_BASE_OPTIONS_H
@@ -42,6 +45,7 @@ struct option_spec {
     size_t offset;                       /* all but OPTION_CUSTOM: offsetof the field */
     uint64_t min, max;                   /* numbers, durations, sizes (min) */
     const struct option_choice *choices; /* OPTION_CHOICE */
+    const char *exclusive;               /* name of its group, NULL: none */
 };
 
 struct options {
@@ -56,7 +60,7 @@ struct options {
 };
 
 /*
- * Reads environment, then command line. 0: go on. Positive: --help or --version was served, exit 0 ought to follow.
+ * Reads the command line, then of the environment what that leaves open. 0: go on. Positive: --help or --version was served, exit 0 ought to follow.
  * Negative: one clear line was left in err (to be printed behind "program: "), exit 2 ought to follow. Never exits by itself.
  */
 int options_parse(const struct options *options, int argc, char **argv, void *config, struct error *err);

@@ -15,13 +15,15 @@ void answer_submit(struct answer *answer)
         int rc = node_inbox_submit(ex->server->config.inbox, &choice->request);
         if (!rc)
             continue;
+        if (rc == HS_ERR_BUSY)
+            limit_hit(ex->server->metrics.limits[API_LIMIT_INBOX], 1);
         pthread_mutex_lock(&ex->lock);
         choice->submitted = false;
         choice->ended = true;
         choice->status = rc;
         choice->retry_after_s = 1;
         snprintf(choice->failure, sizeof choice->failure, "%s",
-                 rc == HS_ERR_BUSY ? "Too many requests are waiting; try again." : "This node is draining; use another one.");
+                 rc == HS_ERR_BUSY ? "Too many requests wait to be taken in by this node; try again." : "This node is draining; use another one.");
         ex->news = true;
         pthread_mutex_unlock(&ex->lock);
         exchange_unref(ex);
@@ -92,6 +94,8 @@ static bool take_event(struct answer_choice *choice, const struct request_event 
         snprintf(choice->failure, sizeof choice->failure, "%s", event->text ? event->text : "");
         break;
     }
+    if (!room && !choice->overflowed)
+        limit_hit(answer->exchange->server->metrics.limits[API_LIMIT_UNREAD_TOKENS], 1);
     choice->overflowed |= !room;
     return room;
 }

@@ -18,7 +18,7 @@ static int check_length(const struct answer *answer, size_t n_tokens, struct api
     uint64_t wanted = api->has_max_tokens ? api->max_tokens : 1;
     if (n_tokens + wanted <= room)
         return 0;
-    return api_error_set(error, 400, n_tokens < room ? "max_tokens" : param, "context_length_exceeded",
+    return api_error_set_limit(error, API_LIMIT_CONTEXT, 400, n_tokens < room ? "max_tokens" : param, "context_length_exceeded",
                          "The model's context has %llu tokens, but %llu were asked for: %zu in the prompt and %llu for the answer.",
                          (unsigned long long)room, (unsigned long long)(n_tokens + wanted), n_tokens, (unsigned long long)wanted);
 }
@@ -51,8 +51,9 @@ static int read_tenant(struct exchange *ex, char out[REQUEST_TENANT_BYTES], stru
     for (const char *c = given; fit && *c; c++)
         fit = isgraph((unsigned char)*c);
     if (!fit)
-        return api_error_set(error, 400, "x-tenant-id", "invalid_value",
-                             "The header x-tenant-id must have fewer than %d visible ASCII characters.", REQUEST_TENANT_BYTES);
+        return api_error_set_limit(error, strlen(given) < REQUEST_TENANT_BYTES ? API_LIMIT_NONE : API_LIMIT_TENANT_BYTES, 400,
+                                   "x-tenant-id", "invalid_value",
+                                   "The header x-tenant-id must have at most %d visible ASCII characters.", REQUEST_TENANT_BYTES - 1);
     snprintf(out, REQUEST_TENANT_BYTES, "%s", given);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* From the node's tokens to the text of a choice. */
 #include "core/serve/http/answer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,10 +91,13 @@ static bool add_token(struct answer_choice *choice, const struct taken *taken)
 static bool fail_with(const struct answer_choice *choice, struct api_error *error)
 {
     int http = 500;
+    char slow[120];
     const char *code = NULL, *text = choice->failure[0] ? choice->failure : error_name(choice->status);
     if (choice->overflowed) {
         http = 503;
-        text = "The stream was read too slowly and was ended.";
+        snprintf(slow, sizeof slow, "The stream was read too slowly and was ended: at most %d tokens wait for a reader.",
+                 ANSWER_STREAM_TOKENS);
+        text = slow;
     } else if (choice->status == HS_ERR_BUSY) {
         http = 429;
         code = "overloaded";

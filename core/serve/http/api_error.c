@@ -4,15 +4,30 @@
 #include <stdio.h>
 #include <string.h>
 
-int api_error_set(struct api_error *error, int status, const char *param, const char *code, const char *format, ...)
+static void fill(struct api_error *error, int status, const char *param, const char *code, const char *format, va_list args)
 {
     *error = (struct api_error){.status = status, .code = code};
     if (param)
         snprintf(error->param, sizeof error->param, "%s", param);
+    vsnprintf(error->message, sizeof error->message, format, args);
+}
+
+int api_error_set(struct api_error *error, int status, const char *param, const char *code, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(error->message, sizeof error->message, format, args);
+    fill(error, status, param, code, format, args);
     va_end(args);
+    return -1;
+}
+
+int api_error_set_limit(struct api_error *error, enum api_limit limit, int status, const char *param, const char *code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fill(error, status, param, code, format, args);
+    va_end(args);
+    error->limit = limit;
     return -1;
 }
 

@@ -5,11 +5,28 @@
 
 #include "core/serve/http/api_request_internal.h"
 
+/* The field that was just refused has more than a limit allows. */
+static void blame_limit(struct json_fields *fields, enum api_limit limit)
+{
+    if (fields->failed)
+        fields->error->limit = limit;
+}
+
+/* As json_fields_integer, whose upper end is a limit. */
+static bool read_limited(struct json_fields *fields, const char *name, int64_t min, int64_t max, enum api_limit limit, int64_t *out)
+{
+    bool failed = fields->failed, is_above = json_integer_value(json_fields_get(fields, name)) > max;
+    bool read = json_fields_integer(fields, name, min, max, out);
+    if (!failed && is_above)
+        blame_limit(fields, limit);
+    return read;
+}
+
 static void read_model(struct json_fields *fields, const struct api_limits *limits)
 {
     const char *model;
     size_t len;
-    if (!json_fields_string(fields, "model", 4096, &model, &len) || strcmp(model, limits->model_id) == 0)
+    if (!json_fields_string(fields, "model", SIZE_MAX, &model, &len) || strcmp(model, limits->model_id) == 0)
         return;
     json_fields_fail(fields, "model", "model_not_found", "The model \"%.200s\" is not served here; this node serves \"%.100s\".",
                      model, limits->model_id);
@@ -34,6 +51,7 @@ static void read_stops(struct api_request *request, struct json_fields *fields)
     size_t n = list ? json_array_size(stop) : 1;
     if (n > STOP_STRINGS_MAX) {
         json_fields_fail(fields, "stop", "invalid_value", "stop has %zu strings; at most %d are possible.", n, STOP_STRINGS_MAX);
+        blame_limit(fields, API_LIMIT_STOP_STRINGS);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -44,7 +62,9 @@ static void read_stops(struct api_request *request, struct json_fields *fields)
         }
         size_t len = json_string_length(text);
         if (!len || len > STOP_STRING_BYTES_MAX) {
-            json_fields_fail(fields, "stop", "invalid_value", "A stop string must have 1 to %d bytes.", STOP_STRING_BYTES_MAX);
+            json_fields_fail(fields, "stop", "invalid_value", "A stop string has %zu bytes; it must have 1 to %d.", len,
+                             STOP_STRING_BYTES_MAX);
+            blame_limit(fields, len ? API_LIMIT_STOP_BYTES : API_LIMIT_NONE);
             return;
         }
         if (stop_set_add(&request->stops, json_string_value(text), len)) {
@@ -81,14 +101,22 @@ static void read_logprobs(struct api_request *request, struct json_fields *field
     int64_t top = 0;
     if (request->endpoint == API_CHAT) {
         json_fields_bool(fields, "logprobs", &request->logprobs);
-        bool wanted = json_fields_integer(fields, "top_logprobs", 0, BACKEND_MAX_TOP_LOGPROBS, &top);
+        bool wanted = read_limited(fields, "top_logprobs", 0, BACKEND_MAX_TOP_LOGPROBS, API_LIMIT_TOP_LOGPROBS, &top);
         if (wanted && top && !request->logprobs)
             json_fields_fail(fields, "top_logprobs", "invalid_value", "top_logprobs is only possible with logprobs true.");
     } else {
-        request->logprobs = json_fields_integer(fields, "logprobs", 0, BACKEND_MAX_TOP_LOGPROBS, &top);
+        request->logprobs = read_limited(fields, "logprobs", 0, BACKEND_MAX_TOP_LOGPROBS, API_LIMIT_TOP_LOGPROBS, &top);
     }
     request->sampling.logprobs = request->logprobs;
     request->sampling.n_top_logprobs = (uint8_t)top;
+}
+
+static void read_salt(struct api_request *request, struct json_fields *fields)
+{
+    bool failed = fields->failed, is_long = json_string_length(json_fields_get(fields, "cache_salt")) > API_SALT_BYTES_MAX;
+    json_fields_string(fields, "cache_salt", API_SALT_BYTES_MAX, &request->cache_salt, &request->cache_salt_len);
+    if (!failed && is_long)
+        blame_limit(fields, API_LIMIT_SALT_BYTES);
 }
 
 static void read_generation(struct api_request *request, struct json_fields *fields, const struct api_limits *limits)
@@ -97,7 +125,7 @@ static void read_generation(struct api_request *request, struct json_fields *fie
     const char *user;
     size_t user_len;
     read_max_tokens(request, fields);
-    json_fields_integer(fields, "n", 1, API_CHOICES_MAX, &n);
+    read_limited(fields, "n", 1, API_CHOICES_MAX, API_LIMIT_CHOICES, &n);
     if (json_fields_integer(fields, "best_of", 1, INT32_MAX, &best_of) && best_of != 1 && best_of != n)
         json_fields_fail(fields, "best_of", "unsupported_value", "best_of is not supported here beyond 1.");
     read_stops(request, fields);
@@ -109,15 +137,17 @@ static void read_generation(struct api_request *request, struct json_fields *fie
     int64_t most = request->has_max_tokens ? (int64_t)request->max_tokens : (int64_t)limits->n_context;
     json_fields_integer(fields, "min_tokens", 0, most, &min_tokens);
     json_fields_integer(fields, "priority", INT32_MIN, INT32_MAX, &priority);
-    json_fields_string(fields, "user", 65536, &user, &user_len);
-    json_fields_string(fields, "cache_salt", API_SALT_BYTES_MAX, &request->cache_salt, &request->cache_salt_len);
+    json_fields_string(fields, "user", SIZE_MAX, &user, &user_len);
+    read_salt(request, fields);
     request->n = (uint32_t)n;
     request->priority = (int32_t)priority;
     request->sampling.min_tokens = (uint32_t)min_tokens;
     api_request_read_sampling(request, fields, limits);
-    if (!fields->failed && request->n_prompts > API_CHOICES_MAX / request->n)
+    if (!fields->failed && request->n_prompts > API_CHOICES_MAX / request->n) {
         json_fields_fail(fields, "n", "invalid_value", "%zu prompts times n = %u is more than %d answers.", request->n_prompts,
                          request->n, API_CHOICES_MAX);
+        blame_limit(fields, API_LIMIT_CHOICES);
+    }
 }
 
 static void read_tokenize(struct api_request *request, struct json_fields *fields, const struct api_limits *limits)

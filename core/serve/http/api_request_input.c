@@ -67,7 +67,8 @@ void api_request_read_prompts(struct api_request *request, struct json_fields *f
     bool several = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
     size_t n = several ? json_array_size(prompt) : 1;
     if (n == 0 || n > API_CHOICES_MAX) {
-        json_fields_fail(fields, "prompt", "invalid_value", "prompt must hold 1 to %d prompts.", API_CHOICES_MAX);
+        json_fields_fail(fields, "prompt", "invalid_value", "prompt holds %zu prompts; it must hold 1 to %d.", n, API_CHOICES_MAX);
+        fields->error->limit = n ? API_LIMIT_CHOICES : API_LIMIT_NONE;
         return;
     }
     request->prompts = calloc(n, sizeof *request->prompts);

@@ -17,9 +17,14 @@ static void read_logit_bias(struct api_request *request, struct json_fields *fie
     if (!map)
         return;
     size_t n = json_object_size(map);
-    if (!json_is_object(map) || n > API_LOGIT_BIAS_MAX) {
-        json_fields_fail(fields, "logit_bias", "invalid_type", "logit_bias must be an object of at most %d token ids and numbers.",
+    if (!json_is_object(map)) {
+        json_fields_fail(fields, "logit_bias", "invalid_type", "logit_bias must be an object of token ids and numbers.");
+        return;
+    }
+    if (n > API_LOGIT_BIAS_MAX) {
+        json_fields_fail(fields, "logit_bias", "invalid_value", "logit_bias has %zu entries; at most %d are possible.", n,
                          API_LOGIT_BIAS_MAX);
+        fields->error->limit = API_LIMIT_BIAS_ENTRIES;
         return;
     }
     request->bias = calloc(n ? n : 1, sizeof *request->bias);

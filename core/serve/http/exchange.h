@@ -48,7 +48,7 @@ struct exchange {
     int fd;
     bool watched;
     struct strbuf body;
-    bool body_too_large;
+    bool body_too_large, close_after; /* close_after: what would follow on this connection would fare no better */
     uint64_t body_received;
     char request_id[128];
     struct answer *answer;

@@ -38,8 +38,10 @@ struct http_config {
     uint32_t n_context;    /* longest sequence; 0: the model's */
     bool isolate_tenants;  /* the tenant (header x-tenant-id) becomes part of the cache's namespace */
     uint32_t threads;         /* 0: 2 */
-    uint32_t max_connections; /* 0: 8192, or what the limit of open files leaves room for */
+    uint32_t max_connections; /* 0: 8192, or what the limit of open files leaves room for; further ones are a 503 */
     size_t max_body_bytes;    /* 0: 8 MiB; larger ones are a 413 */
+    uint32_t idle_s;          /* 0: 30; connections on which nothing moves for so long are closed */
+    uint32_t inbox_capacity;  /* for people: of inbox */
     uint32_t deliver_ms;      /* 0: 2000; how long answers that are complete may take to go out when the server stops */
     struct node_inbox *inbox;
     struct metrics *metrics;

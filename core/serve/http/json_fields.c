@@ -64,8 +64,10 @@ static void explain_parse_error(const char *body, size_t len, const json_error_t
 
 json_t *json_fields_parse(const char *body, size_t len, unsigned depth_max, struct api_error *error)
 {
-    if (depth_of(body, len) > depth_max) {
-        api_error_set(error, 400, NULL, "invalid_json", "The body is nested deeper than %u levels.", depth_max);
+    unsigned depth = depth_of(body, len);
+    if (depth > depth_max) {
+        api_error_set_limit(error, API_LIMIT_DEPTH, 400, NULL, "invalid_json", "The body is nested %u levels deep; at most %u are possible.",
+                            depth, depth_max);
         return NULL;
     }
     json_error_t where;

@@ -12,7 +12,7 @@ size_t prompt_count(const struct api_request *request)
 static int refuse_tokens(int rc, const char *param, const struct token_list *out, struct api_error *error)
 {
     if (rc == HS_ERR_RANGE)
-        return api_error_set(error, 400, param, "context_length_exceeded",
+        return api_error_set_limit(error, API_LIMIT_CONTEXT, 400, param, "context_length_exceeded",
                              "The model's context has %zu tokens, and %s alone has more.", out->max - 1, param);
     if (rc == HS_ERR_LIMIT)
         return api_error_set(error, 413, param, NULL, "%s cannot be tokenized: too long.", param);

@@ -44,6 +44,8 @@ enum MHD_Result exchange_respond(struct exchange *ex, int status, const char *co
         snprintf(seconds, sizeof seconds, "%u", retry_after_s);
         MHD_add_response_header(response, "Retry-After", seconds);
     }
+    if (ex->close_after)
+        MHD_add_response_header(response, "Connection", "close");
     if (status == 405)
         MHD_add_response_header(response, "Allow", exchange_allowed_method(ex));
     return queue(ex, status, response);
@@ -52,6 +54,8 @@ enum MHD_Result exchange_respond(struct exchange *ex, int status, const char *co
 enum MHD_Result exchange_respond_error(struct exchange *ex, const struct api_error *error)
 {
     struct strbuf text = {0};
+    if (error->limit)
+        limit_hit(ex->server->metrics.limits[error->limit], 1);
     api_error_write(error, &text);
     return exchange_respond(ex, error->status, "application/json", &text, NULL, error->retry_after_s);
 }

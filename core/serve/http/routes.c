@@ -159,7 +159,8 @@ static enum MHD_Result run_query(struct exchange *ex)
     if (rc) {
         exchange_unref(ex);
         struct api_error error;
-        api_error_set(&error, 503, NULL, NULL, "This node cannot answer now: %s.", error_name(rc));
+        api_error_set_limit(&error, rc == HS_ERR_BUSY ? API_LIMIT_INBOX : API_LIMIT_NONE, 503, NULL, NULL,
+                            "This node cannot answer now: %s.", error_name(rc));
         return exchange_respond_error(ex, &error);
     }
     return begin_waiting(ex, true);
@@ -305,7 +306,8 @@ static int check_body_headers(struct exchange *ex, struct api_error *error)
     uint64_t limit = ex->server->config.max_body_bytes;
     /* Far beyond the limit is refused before it is sent; a little is read and dropped, so that the client sees the answer. */
     if (length && strtoull(length, NULL, 10) / 4 > limit)
-        return api_error_set(error, 413, NULL, "body_too_large", "The body has more than %llu bytes.", (unsigned long long)limit);
+        return api_error_set_limit(error, API_LIMIT_BODY_BYTES, 413, NULL, "body_too_large",
+                                   "The body has %.20s bytes; at most %llu are taken (--max-body).", length, (unsigned long long)limit);
     return 0;
 }
 
@@ -328,7 +330,9 @@ enum MHD_Result routes_dispatch(struct exchange *ex)
 {
     struct api_error error;
     if (ex->body_too_large)
-        api_error_set(&error, 413, NULL, "body_too_large", "The body has more than %zu bytes.", ex->server->config.max_body_bytes);
+        api_error_set_limit(&error, API_LIMIT_BODY_BYTES, 413, NULL, "body_too_large",
+                            "The body has %llu bytes; at most %zu are taken (--max-body).", (unsigned long long)ex->body_received,
+                            ex->server->config.max_body_bytes);
     else if (atomic_load(&ex->server->stopping))
         api_error_set(&error, 503, NULL, NULL, "This node is stopping.");
     else

@@ -20,16 +20,36 @@
 #include "core/serve/http/watcher.h"
 
 enum {
-    CONNECTION_TIMEOUT_S = 30, /* idle, half a request, or a reader that takes nothing; suspended ones do not count */
+    IDLE_S = 30, /* idle, half a request, or a reader that takes nothing; suspended ones do not count */
     MAX_CONNECTIONS = 8192,
-    OTHER_DESCRIPTORS = 64, /* the model, the fabric, event descriptors, the log */
-    CONNECTION_MEMORY_BYTES = 64 << 10,
+    REFUSED_CONNECTIONS = 64, /* beyond the limit, at once, so that each can be told why; more wait in the kernel */
+    OTHER_DESCRIPTORS = 64,   /* the model, the fabric, event descriptors, the log */
+    CONNECTION_MEMORY_BYTES = 2 * HTTP_HEADER_BYTES_MAX,
     STOP_WAIT_ROUNDS = 200, /* of 50 ms */
     STOP_WAIT_MS = 10000,
     DELIVER_MS = 2000,
 };
 
 /* ---- requests ---- */
+
+/* What is wrong before anything of the request is looked at. 0, or -1 with error filled. */
+static int check_connection(struct http_server *server, struct MHD_Connection *connection, struct api_error *error)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info && info->socket_context) { /* it came when all were taken; counted then */
+        api_error_set(error, 503, NULL, "too_many_connections",
+                      "This node has %u connections, which is its limit (--max-connections); try again later or ask another node.",
+                      server->config.max_connections);
+        error->retry_after_s = 1;
+        return -1;
+    }
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (info && info->header_size > HTTP_HEADER_BYTES_MAX)
+        return api_error_set_limit(error, API_LIMIT_HEADER_BYTES, 431, NULL, "headers_too_large",
+                                   "The request line and headers have %zu bytes; at most %d are taken.", info->header_size,
+                                   HTTP_HEADER_BYTES_MAX);
+    return 0;
+}
 
 static enum MHD_Result begin(struct http_server *server, struct MHD_Connection *connection, const char *path, const char *method,
                              void **state)
@@ -39,7 +59,8 @@ static enum MHD_Result begin(struct http_server *server, struct MHD_Connection *
         return MHD_NO;
     *state = ex;
     struct api_error error;
-    return routes_choose(ex, method, &error) ? exchange_respond_error(ex, &error) : MHD_YES;
+    ex->close_after = check_connection(server, connection, &error);
+    return ex->close_after || routes_choose(ex, method, &error) ? exchange_respond_error(ex, &error) : MHD_YES;
 }
 
 static enum MHD_Result receive(struct exchange *ex, const char *data, size_t *len)
@@ -68,19 +89,50 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     return routes_dispatch(ex);
 }
 
+/* The context of a connection says whether it is one too many. */
+static void notice_connection(void *cls, struct MHD_Connection *connection, void **context,
+                              enum MHD_ConnectionNotificationCode what)
+{
+    struct http_server *server = cls;
+    struct limit *limit = server->metrics.limits[API_LIMIT_CONNECTIONS];
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        atomic_fetch_sub_explicit(&server->n_connections, 1, memory_order_relaxed);
+        gauge_add(limit->used, -1);
+        return;
+    }
+    bool refused = atomic_fetch_add_explicit(&server->n_connections, 1, memory_order_relaxed) >= server->config.max_connections;
+    gauge_add(limit->used, 1);
+    if (refused)
+        limit_hit(limit, 1);
+    *context = refused ? server : NULL;
+}
+
 static void complete(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
 {
+    struct http_server *server = cls;
+    if (why == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED)
+        limit_hit(server->metrics.limits[API_LIMIT_IDLE], 1);
     if (*state)
         exchange_complete(*state);
     *state = NULL;
 }
 
+/* libmicrohttpd answers some requests by itself, headers beyond its memory among them, and tells of it here only. */
+static void count_own_answer(struct http_server *server, const char *text)
+{
+    const char *code = strstr(text, "HTTP response code is ");
+    unsigned long status = code ? strtoul(code + strlen("HTTP response code is "), NULL, 10) : 0;
+    if (status == 431 || status == 414 || status == 413)
+        limit_hit(server->metrics.limits[API_LIMIT_HEADER_BYTES], 1);
+    if (status >= 400)
+        counter_add(status >= 500 ? server->metrics.responses_5xx : server->metrics.responses_4xx, 1);
+}
+
 static void log_daemon(void *cls, const char *format, va_list args)
 {
-    if (!log_enabled(LOG_LEVEL_DEBUG))
-        return;
     char text[400];
     vsnprintf(text, sizeof text, format, args);
+    count_own_answer(cls, text);
     text[strcspn(text, "\n")] = '\0';
     log_debug("http", "%s", text);
 }
@@ -145,11 +197,12 @@ static int start_daemon(struct http_server *server, struct error *err)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_ITC;
     struct MHD_OptionItem options[] = {
-        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)log_daemon, NULL},
+        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)log_daemon, server},
         {MHD_OPTION_LISTEN_SOCKET, server->listen_fd, NULL},
-        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)complete, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, server->config.max_connections, NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S, NULL},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)complete, server},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)notice_connection, server},
+        {MHD_OPTION_CONNECTION_LIMIT, server->config.max_connections + REFUSED_CONNECTIONS, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, server->config.idle_s, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL},
         /* A pool of one is refused: that is the plain internal thread. */
         {server->config.threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, server->config.threads, NULL},
@@ -162,11 +215,24 @@ static int start_daemon(struct http_server *server, struct error *err)
 /* One descriptor each: beyond the process's limit accept() would fail again and again, and the thread would spin on it. */
 static uint32_t affordable_connections(void)
 {
+    const uint32_t others = OTHER_DESCRIPTORS + REFUSED_CONNECTIONS;
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= MAX_CONNECTIONS + OTHER_DESCRIPTORS)
-        return MAX_CONNECTIONS;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= UINT32_MAX)
+        return UINT32_MAX;
     uint32_t limit = (uint32_t)files.rlim_cur;
-    return limit >= 2 * OTHER_DESCRIPTORS ? limit - OTHER_DESCRIPTORS : limit / 4 + 1;
+    return limit >= 2 * others ? limit - others : limit / 4 + 1;
+}
+
+static void choose_connections(struct http_config *config)
+{
+    uint32_t affordable = affordable_connections();
+    if (config->max_connections > affordable)
+        log_warn("http", "--max-connections: %u need more open files than this process may have: %u are possible; raise ulimit -n",
+                 config->max_connections, affordable);
+    if (!config->max_connections)
+        config->max_connections = MAX_CONNECTIONS;
+    if (config->max_connections > affordable)
+        config->max_connections = affordable;
 }
 
 static void apply_defaults(struct http_server *server)
@@ -177,10 +243,11 @@ static void apply_defaults(struct http_server *server)
         config->n_context = desc->n_context;
     if (!config->threads)
         config->threads = 2;
-    if (!config->max_connections)
-        config->max_connections = affordable_connections();
+    choose_connections(config);
     if (!config->max_body_bytes)
         config->max_body_bytes = 8 << 20;
+    if (!config->idle_s)
+        config->idle_s = IDLE_S;
     server->model_id = config->model_id ? config->model_id : desc->name;
     server->limits = (struct api_limits){server->model_id, desc->n_vocab, config->n_context};
     size_t n = (size_t)snprintf(server->fingerprint, sizeof server->fingerprint, "hs-");
@@ -198,7 +265,7 @@ int http_server_create(const struct http_config *config, struct http_server **ou
     apply_defaults(server);
     server->created = config->unix_time_s(config->unix_time_arg);
     int rc = HS_ERR_NO_MEMORY;
-    if (sodium_init() < 0 || http_metrics_init(&server->metrics, config->metrics, server->model_id))
+    if (sodium_init() < 0 || http_metrics_init(&server->metrics, &server->config, server->model_id))
         goto free_server;
     server->freed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->watcher = watcher_create(&ops);

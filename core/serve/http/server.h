@@ -8,6 +8,8 @@
 #include "core/serve/http/api_request.h"
 #include "core/serve/http/http.h"
 
+enum { HTTP_HEADER_BYTES_MAX = 32 << 10 }; /* request line and headers */
+
 struct watcher;
 
 /*
@@ -17,6 +19,7 @@ struct watcher;
 struct http_metrics {
     struct counter *finished_stop, *finished_abort, *finished_error;
     struct counter *responses_4xx, *responses_5xx;
+    struct limit *limits[API_LIMITS]; /* from API_LIMIT_NONE + 1 on */
 };
 
 struct http_server {
@@ -32,10 +35,12 @@ struct http_server {
     uint16_t port;
     _Atomic uint64_t next_id;
     _Atomic uint32_t n_exchanges; /* not yet freed */
+    _Atomic uint32_t n_connections;
     _Atomic bool stopping;
     int freed_fd; /* eventfd, written when an exchange is freed */
 };
 
-int http_metrics_init(struct http_metrics *metrics, struct metrics *registry, const char *model_id);
+/* config: with its defaults filled in. */
+int http_metrics_init(struct http_metrics *metrics, const struct http_config *config, const char *model_id);
 
 #endif

@@ -138,6 +138,65 @@ static void test_environment_yields_to_the_command_line(void **unused)
     unsetenv("HEARSAY_NAME");
 }
 
+struct pools {
+    uint64_t pages, bytes, count;
+    bool open;
+    const char *key;
+};
+
+#define AT(name) .offset = offsetof(struct pools, name)
+
+static const struct option_spec pool_specs[] = {
+    {"pages", "N", "", NULL, .kind = OPTION_U64, AT(pages), .max = 1000, .exclusive = "pool"},
+    {"bytes", "N", "", NULL, .kind = OPTION_U64, AT(bytes), .max = 1000, .exclusive = "pool"},
+    {"count", "N", "", NULL, .kind = OPTION_U64, AT(count), .max = 1000},
+    {"key", "FILE", "", NULL, .kind = OPTION_TEXT, AT(key), .exclusive = "trust"},
+    {"open", NULL, "", NULL, .kind = OPTION_FLAG, AT(open), .exclusive = "trust"},
+};
+
+static const struct options pool_options = {.program = "prog", .version = "1", .specs = pool_specs, .n_specs = 5};
+
+/* The command line wins over the environment, for all of an exclusive group; within one place two of a group are an error. */
+static void test_exclusive_groups(void **unused)
+{
+    struct pools config = {0};
+    struct error err = {0};
+    assert_int_equal(RUN(&pool_options, &config, &err, "--pages=1", "--bytes=2"), HS_ERR_INVALID);
+    assert_string_equal(err.text, "--pages and --bytes contradict each other; give one of them");
+    assert_int_equal(RUN(&pool_options, &config, &err, "--key=k", "--open"), HS_ERR_INVALID);
+    assert_string_equal(err.text, "--key and --open contradict each other; give one of them");
+    config = (struct pools){0};
+    assert_int_equal(RUN(&pool_options, &config, &err, "--pages=1", "--key=k"), 0);
+
+    setenv("HEARSAY_PAGES", "7", 1);
+    setenv("HEARSAY_COUNT", "8", 1);
+    setenv("HEARSAY_OPEN", "yes", 1);
+    config = (struct pools){0};
+    assert_int_equal(RUN(&pool_options, &config, &err, "--bytes=2", "--key=k"), 0);
+    assert_true(config.pages == 0 && config.bytes == 2 && config.count == 8 && !config.open);
+    assert_string_equal(config.key, "k");
+    config = (struct pools){0};
+    assert_int_equal(RUN(&pool_options, &config, &err, "--count=9"), 0);
+    assert_true(config.pages == 7 && config.bytes == 0 && config.count == 9 && config.open);
+
+    setenv("HEARSAY_BYTES", "6", 1);
+    assert_int_equal(RUN(&pool_options, &config, &err, "--count=9"), HS_ERR_INVALID);
+    assert_string_equal(err.text, "HEARSAY_PAGES and HEARSAY_BYTES contradict each other; give one of them");
+    config = (struct pools){0};
+    assert_int_equal(RUN(&pool_options, &config, &err, "--pages=1"), 0);
+    assert_true(config.pages == 1 && config.bytes == 0);
+    unsetenv("HEARSAY_BYTES");
+    setenv("HEARSAY_OPEN", "no", 1); /* off is not given */
+    setenv("HEARSAY_KEY", "file", 1);
+    config = (struct pools){0};
+    assert_int_equal(RUN(&pool_options, &config, &err, "--count=9"), 0);
+    assert_true(config.key && !config.open);
+    unsetenv("HEARSAY_PAGES");
+    unsetenv("HEARSAY_COUNT");
+    unsetenv("HEARSAY_OPEN");
+    unsetenv("HEARSAY_KEY");
+}
+
 static void test_help_and_version_are_served(void **unused)
 {
     struct config config = {0};
@@ -211,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_values_and_flags),     cmocka_unit_test(test_error_texts),
         cmocka_unit_test(test_positional_arguments), cmocka_unit_test(test_environment_yields_to_the_command_line),
         cmocka_unit_test(test_help_and_version_are_served), cmocka_unit_test(test_typed_values),
+        cmocka_unit_test(test_exclusive_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,7 +260,7 @@ static void test_nesting_is_bounded(void **unused)
     struct api_request request;
     struct api_error error = {0};
     assert_int_equal(parse(&request, API_COMPLETIONS, body, &error), -1);
-    assert_non_null(strstr(error.message, "nested deeper"));
+    assert_non_null(strstr(error.message, "levels deep; at most 64"));
     const char *brackets_in_text = TEXT ",\"x\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\"}";
     assert_int_equal(parse(&request, API_COMPLETIONS, brackets_in_text, &error), 0);
     api_request_fini(&request);
