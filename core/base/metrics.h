@@ -102,11 +102,14 @@ static inline void limit_hit(struct limit *limit, uint64_t times)
     counter_add(limit->hits, times);
 }
 
-/* For levels and totals that somebody else counts. */
-static inline void limit_show(struct limit *limit, uint64_t used, uint64_t hits)
+static inline void limit_use(struct limit *limit, uint64_t used)
 {
-    if (limit->used)
-        gauge_set(limit->used, (int64_t)used);
+    gauge_set(limit->used, (int64_t)used);
+}
+
+/* For a total that somebody else counts. */
+static inline void limit_set_hits(struct limit *limit, uint64_t hits)
+{
     atomic_store_explicit(&limit->hits->value, hits, memory_order_relaxed);
 }
 

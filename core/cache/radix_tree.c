@@ -27,6 +27,7 @@ struct radix_tree *radix_create(const struct radix_config *config)
     tree->config = *config;
     if (tree->config.max_bytes == 0)
         tree->config.max_bytes = DEFAULT_MAX_BYTES;
+    tree->stats.max_bytes = tree->config.max_bytes;
     tree->stride = 1 + config->page_tokens;
     tree->n_buckets = FIRST_BUCKETS;
     tree->pages = calloc(n_pages ? n_pages : 1, sizeof *tree->pages);
@@ -106,10 +107,14 @@ static uint32_t make_room(struct radix_tree *tree, const uint8_t namespace_id[NA
         if (known == n_pages || need <= max)
             return n_pages;
         uint64_t too_many = (need - max) / radix_run_bytes(tree, 1) + 1;
-        if (radix_evict(tree, too_many < UINT32_MAX ? (uint32_t)too_many : UINT32_MAX, now_ns) > 0)
+        uint32_t evicted = radix_evict(tree, too_many < UINT32_MAX ? (uint32_t)too_many : UINT32_MAX, now_ns);
+        tree->stats.capped_pages += evicted;
+        if (evicted > 0)
             continue;
         uint64_t taken = tree->stats.bytes + overhead;
-        return known + (uint32_t)(taken < max ? (max - taken) / radix_run_bytes(tree, 1) : 0);
+        uint32_t room = (uint32_t)(taken < max ? (max - taken) / radix_run_bytes(tree, 1) : 0);
+        tree->stats.capped_pages += n_pages - known - room;
+        return known + room;
     }
 }
 

@@ -50,6 +50,7 @@ struct radix_config {
 struct radix_stats {
     uint64_t pages, nodes, namespaces, bytes;
     uint64_t inserted_pages, evicted_pages; /* since creation */
+    uint64_t max_bytes, capped_pages;       /* capped: evicted or never taken, to stay within max_bytes */
 };
 
 /* NULL when out of memory. */

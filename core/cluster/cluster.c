@@ -13,7 +13,6 @@ enum {
     DEFAULT_BYTES_PER_S = 1 << 20,
     DEFAULT_REPLICA_BLOCKS = 1 << 20,
     DEFAULT_ADVERTISED_BLOCKS = 1 << 18,
-    MOST_ADVERTISED_BLOCKS = 1 << 20, /* a page of names stays a message of ordinary size */
 };
 
 static void set_defaults(struct cluster_config *config)
@@ -28,8 +27,8 @@ static void set_defaults(struct cluster_config *config)
         config->max_replica_blocks = DEFAULT_REPLICA_BLOCKS;
     if (!config->max_advertised_blocks)
         config->max_advertised_blocks = DEFAULT_ADVERTISED_BLOCKS;
-    if (config->max_advertised_blocks > MOST_ADVERTISED_BLOCKS)
-        config->max_advertised_blocks = MOST_ADVERTISED_BLOCKS;
+    if (config->max_advertised_blocks > CLUSTER_MOST_ADVERTISED_BLOCKS)
+        config->max_advertised_blocks = CLUSTER_MOST_ADVERTISED_BLOCKS;
     config->name[sizeof config->name - 1] = '\0';
     config->http_address[sizeof config->http_address - 1] = '\0';
     config->arithmetic[sizeof config->arithmetic - 1] = '\0';

@@ -28,6 +28,7 @@
 enum {
     CLUSTER_MESSAGE_LIMIT = 0x40,
     CLUSTER_NAME_BYTES = 64,
+    CLUSTER_MOST_ADVERTISED_BLOCKS = 1 << 20, /* a page of names stays a message of ordinary size */
     ROUTE_SELF = UINT32_MAX, /* "peer" of a decision to compute here */
 };
 

@@ -4,8 +4,9 @@
  *
  * Peers are small integers, given out at resolve (we call) or at TRANSPORT_PEER_UP (they call); one peer per remote
  * address, never reused while the transport lives. A peer is usable from PEER_UP to PEER_DOWN; resolving is enough to make
- * a transport keep trying to bring the peer up, with back-off, until close_peer. A restarted process is seen as PEER_DOWN followed
- * by PEER_UP with another boot id.
+ * a transport keep trying to bring the peer up, with back-off, until close_peer; resolving again begins the back-off anew, for
+ * those who have reason to think that the peer is back. A restarted process is seen as PEER_DOWN followed by PEER_UP with
+ * another boot id.
  *
  * Messages to one peer arrive exactly once and in order while it stays up; on PEER_DOWN what was not delivered is lost and
  * the layer above decides. With TRANSPORT_UNRELIABLE a message may be lost or overtake others, and is at most
@@ -54,9 +55,20 @@ struct transport_peer_stats {
     uint64_t sent_messages, received_messages, retransmits;
 };
 
+/* A bound that the transport enforces. max 0: it has none. */
+struct transport_bound {
+    uint64_t used, max, hits;
+};
+
 struct transport_stats {
     uint64_t sent_messages, received_messages, sent_bytes, received_bytes;
     uint64_t retransmits, duplicates, rejected; /* rejected: failed to authenticate, replayed or malformed */
+    struct transport_bound peers;               /* addresses; hits: newcomers refused */
+    struct transport_bound half_open;           /* handshakes that others began; hits: dropped */
+    struct transport_bound send_bytes;          /* queued to one peer, used: to the fullest; hits: HS_ERR_BUSY, for the window too */
+    struct transport_bound unreliable_bytes;    /* the same of unreliable messages */
+    struct transport_bound receive_bytes;       /* memory of received datagrams; hits: dropped for want of it */
+    struct transport_bound strangers;           /* addresses remembered so that trouble with them is said once; hits: not said */
 };
 
 struct transport;

@@ -1,7 +1,9 @@
 #include "core/serve/admission.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "core/base/error.h"
 #include "core/base/panic.h"
 
 void admission_init(struct admission *admission)
@@ -20,6 +22,14 @@ static double least_served(const struct admission *admission)
     return least < 0 ? 0 : least;
 }
 
+static float weight_of(const struct admission *admission, const char *name)
+{
+    for (uint32_t i = 0; i < admission->n_weights; i++)
+        if (strncmp(admission->weights[i].name, name, REQUEST_TENANT_BYTES) == 0)
+            return admission->weights[i].weight;
+    return 1;
+}
+
 /* Slot of the name, a fresh or idle slot otherwise, the last one when all are in use. */
 static uint16_t find_slot(struct admission *admission, const char *name)
 {
@@ -32,10 +42,12 @@ static uint16_t find_slot(struct admission *admission, const char *name)
     }
     if (admission->n_tenants < ADMISSION_TENANTS)
         idle = admission->n_tenants++;
-    if (idle == ADMISSION_TENANTS)
+    if (idle == ADMISSION_TENANTS) {
+        admission->lumped++;
         return ADMISSION_TENANTS - 1;
+    }
     struct tenant *t = &admission->tenants[idle];
-    *t = (struct tenant){.weight = 1};
+    *t = (struct tenant){.weight = weight_of(admission, name)};
     size_t length = strnlen(name, REQUEST_TENANT_BYTES - 1);
     memcpy(t->name, name, length);
     return (uint16_t)idle;
@@ -50,6 +62,7 @@ uint16_t admission_enter(struct admission *admission, const char *tenant)
         if (t->served < least)
             t->served = least;
     }
+    admission->n_users += !t->users;
     t->users++;
     return slot;
 }
@@ -57,13 +70,25 @@ uint16_t admission_enter(struct admission *admission, const char *tenant)
 void admission_exit(struct admission *admission, uint16_t tenant)
 {
     hs_assert(admission->tenants[tenant].users > 0);
-    admission->tenants[tenant].users--;
+    admission->n_users -= !--admission->tenants[tenant].users;
 }
 
-void admission_set_weight(struct admission *admission, uint16_t tenant, float weight)
+int admission_set_weight(struct admission *admission, const char *tenant, float weight)
 {
-    if (weight > 0)
-        admission->tenants[tenant].weight = weight;
+    if (!(weight > 0))
+        return HS_ERR_RANGE;
+    uint32_t at = 0;
+    while (at < admission->n_weights && strncmp(admission->weights[at].name, tenant, REQUEST_TENANT_BYTES) != 0)
+        at++;
+    if (at == ADMISSION_WEIGHTS)
+        return HS_ERR_LIMIT;
+    if (at == admission->n_weights)
+        snprintf(admission->weights[admission->n_weights++].name, REQUEST_TENANT_BYTES, "%s", tenant);
+    admission->weights[at].weight = weight;
+    for (uint32_t i = 0; i < admission->n_tenants; i++)
+        if (strncmp(admission->tenants[i].name, tenant, REQUEST_TENANT_BYTES) == 0)
+            admission->tenants[i].weight = weight;
+    return 0;
 }
 
 static bool goes_before(const struct sequence *a, const struct sequence *b)

@@ -18,7 +18,7 @@
 
 #include "core/serve/sequence.h"
 
-enum { ADMISSION_TENANTS = 256 };
+enum { ADMISSION_TENANTS = 256, ADMISSION_WEIGHTS = 64 };
 
 struct tenant {
     char name[REQUEST_TENANT_BYTES];
@@ -31,9 +31,17 @@ struct tenant {
     uint32_t n_waiting;
 };
 
+struct tenant_weight {
+    char name[REQUEST_TENANT_BYTES];
+    float weight;
+};
+
 struct admission {
     struct tenant tenants[ADMISSION_TENANTS];
-    uint32_t n_tenants;
+    uint32_t n_tenants, n_users; /* n_users: tenants with a sequence here */
+    uint64_t lumped;             /* sequences that share the last account for want of one of their own */
+    struct tenant_weight weights[ADMISSION_WEIGHTS];
+    uint32_t n_weights;
     uint32_t n_waiting;
     uint32_t n_following;  /* of these, they wait only for a prefix that a running sequence is computing */
     uint64_t waiting_rows; /* that those who wait are expected to need before their first token */
@@ -43,8 +51,8 @@ void admission_init(struct admission *admission);
 /* Takes the tenant's account for one more sequence, and gives it back. */
 uint16_t admission_enter(struct admission *admission, const char *tenant);
 void admission_exit(struct admission *admission, uint16_t tenant);
-/* Weight of a tenant that has an account; others get 1. */
-void admission_set_weight(struct admission *admission, uint16_t tenant, float weight);
+/* Of the tenant, now and whenever it gets an account; all others have 1. 0, HS_ERR_LIMIT (ADMISSION_WEIGHTS are set) or HS_ERR_RANGE. */
+int admission_set_weight(struct admission *admission, const char *tenant, float weight);
 
 void admission_enqueue(struct admission *admission, struct sequence *sequence);
 void admission_remove(struct admission *admission, struct sequence *sequence);

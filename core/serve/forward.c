@@ -5,8 +5,8 @@
 #include "core/base/log.h"
 #include "core/serve/node_internal.h"
 
-static const uint64_t ALIVE_NS = 1000000000u;  /* a sign of life at least so often */
-static const uint64_t STUCK_NS = 30000000000u; /* a step that takes longer: the peer had better go elsewhere */
+static const uint64_t ALIVE_NS = 1000000000u; /* a sign of life at least so often */
+static const uint64_t STUCK_NS = FORWARD_STUCK_S * UINT64_C(1000000000);
 
 int forward_send(struct node *node, uint32_t peer, const struct forward_message *message)
 {
@@ -160,7 +160,7 @@ static struct service *find_service(struct node *node, uint32_t peer, uint64_t i
 }
 
 /* Whether a peer's request is refused, and why. */
-static bool refused(const struct node *node, const struct forward_request *request, enum forward_refusal *reason)
+static bool refused(struct node *node, const struct forward_request *request, enum forward_refusal *reason)
 {
     if (request->hops != FORWARD_HOPS) {
         *reason = FORWARD_REFUSED_INVALID; /* it was forwarded before: one hop is the limit */
@@ -176,8 +176,12 @@ static bool refused(const struct node *node, const struct forward_request *reque
         return true;
     }
     *reason = node->draining ? FORWARD_REFUSED_DRAINING : FORWARD_REFUSED_FULL;
+    if (node->n_services == node->max_services) {
+        node_limit_hit(&node->limits, NODE_LIMIT_SERVICES);
+        return true;
+    }
     uint64_t wait = scheduler_predict_wait_ns(node->scheduler);
-    return node->draining || node->push_back || node->n_services == node->max_services || scheduler_is_full(node->scheduler) ||
+    return node->draining || node->push_back || scheduler_is_full(node->scheduler) ||
            (request->remaining_ns && wait > request->remaining_ns);
 }
 
@@ -291,10 +295,11 @@ uint64_t service_check(struct service *service, uint64_t now_ns)
         struct scheduler_load load;
         scheduler_load(node->scheduler, &load);
         struct forward_message message = {.kind = FORWARD_ALIVE};
-        if (!load.step_started_ns || now_ns - load.step_started_ns < STUCK_NS)
-            service_send(service, &message, now_ns);
-        else
+        if (load.step_started_ns && now_ns - load.step_started_ns >= STUCK_NS) {
+            node_limit_hit(&node->limits, NODE_LIMIT_STEP);
             return now_ns + ALIVE_NS;
+        }
+        service_send(service, &message, now_ns);
     }
     return service->last_sent_ns + ALIVE_NS;
 }

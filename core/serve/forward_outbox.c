@@ -45,8 +45,10 @@ int forward_outbox_send(struct forward_outbox *outbox, struct transport *transpo
         if (status != HS_ERR_BUSY)
             return status;
     }
-    if (outbox->bytes + len > FORWARD_OUTBOX_BYTES)
+    if (outbox->bytes + len > FORWARD_OUTBOX_BYTES) {
+        outbox->refused++;
         return HS_ERR_LIMIT;
+    }
     struct forward_outbox_item *item = malloc(sizeof *item + len);
     if (!item)
         return HS_ERR_NO_MEMORY;

@@ -20,6 +20,7 @@ struct forward_outbox_item;
 struct forward_outbox {
     struct forward_outbox_item *head, *tail;
     size_t bytes;
+    uint64_t refused; /* messages for which there was no room */
 };
 
 void forward_outbox_fini(struct forward_outbox *outbox);

@@ -13,7 +13,6 @@ enum {
     DEFAULT_MAX_SEQUENCES = 64,
     DEFAULT_MAX_WAITING = 1024,
     DEFAULT_PUSH_BACK = 8,
-    MAX_ENTRIES = 65535,       /* slots that fit an id */
     SPARE_ENTRIES = 1024,      /* forwarded ones, beyond what can wait and run here */
     LONGEST_MESSAGE = 8 << 20, /* even if the transport could take more */
     EVENTS_PER_POLL = 64,
@@ -41,6 +40,9 @@ static void ignore_removed(void *self, const uint64_t *names, uint32_t n)
 {
 }
 
+/* An id has 16 bits for the slot. */
+_Static_assert(NODE_MAX_WAITING + NODE_MAX_SEQUENCES + SPARE_ENTRIES <= UINT16_MAX, "entries have a number each");
+
 static int check_config(struct node *node, struct error *err)
 {
     struct node_config *c = &node->config;
@@ -63,9 +65,9 @@ static int check_config(struct node *node, struct error *err)
         c->push_back_depth = c->cluster.push_back_depth ? c->cluster.push_back_depth : DEFAULT_PUSH_BACK;
     if (!c->forward_timeout_ns)
         c->forward_timeout_ns = DEFAULT_FORWARD_TIMEOUT_NS;
-    if (c->max_waiting > MAX_ENTRIES / 2 || c->max_sequences > MAX_ENTRIES / 4)
+    if (c->max_waiting > NODE_MAX_WAITING || c->max_sequences > NODE_MAX_SEQUENCES)
         return error_set(err, HS_ERR_LIMIT, "max_waiting %u or max_sequences %u is too large; at most %d and %d", c->max_waiting,
-                         c->max_sequences, MAX_ENTRIES / 2, MAX_ENTRIES / 4);
+                         c->max_sequences, NODE_MAX_WAITING, NODE_MAX_SEQUENCES);
     c->cluster.push_back_depth = c->push_back_depth;
     c->cluster.page_tokens = info->page_tokens;
     snprintf(c->cluster.arithmetic, sizeof c->cluster.arithmetic, "%s", info->arithmetic);
@@ -148,6 +150,8 @@ int node_create(const struct node_config *config, const struct env *env, struct 
         error_set(err, status, "out of memory for the node's tables");
     if (status == 0)
         status = build_parts(node, err);
+    if (status == 0 && (status = node_limits_init(node)) < 0)
+        error_set(err, status, "out of memory for metrics");
     if (status < 0) {
         node_destroy(node);
         return status;
@@ -290,10 +294,13 @@ static void update_load(struct node *node)
 {
     struct scheduler_load s;
     scheduler_load(node->scheduler, &s);
-    if (s.waiting >= node->config.push_back_depth)
+    if (s.waiting >= node->config.push_back_depth) {
+        if (!node->push_back)
+            node_limit_hit(&node->limits, NODE_LIMIT_PUSH_BACK);
         node->push_back = true;
-    else if (s.waiting <= node->config.push_back_depth / 2)
+    } else if (s.waiting <= node->config.push_back_depth / 2) {
         node->push_back = false;
+    }
     uint32_t free_pages = page_pool_free_pages(node->pool);
     node->load = (struct cluster_load){.waiting = s.waiting,
                                        .running = s.running,
@@ -321,12 +328,6 @@ static void update_load(struct node *node)
     gauge_set(m->computing_for_peers, node->n_services);
     counter_add(m->evicted_pages, stats.evicted_pages - node->evicted_seen);
     node->evicted_seen = stats.evicted_pages;
-    if (node->transport) {
-        struct transport_stats fabric;
-        node->transport->ops->stats(node->transport, &fabric);
-        gauge_set(m->fabric_retransmits, (int64_t)fabric.retransmits);
-        gauge_set(m->fabric_rejected, (int64_t)fabric.rejected);
-    }
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -350,6 +351,7 @@ uint64_t node_step(struct node *node, uint64_t now_ns)
     if (node->transport && !forward_outbox_empty(&node->outbox))
         busy |= forward_outbox_flush(&node->outbox, node->transport);
     update_load(node);
+    node_limits_update(node, now_ns);
     if (node->transport) {
         next = earlier(next, node->transport->ops->next_deadline_ns(node->transport));
         if (!forward_outbox_empty(&node->outbox))
@@ -394,9 +396,9 @@ void node_cancel_wanted(struct node *node)
     }
 }
 
-void node_set_tenant_weight(struct node *node, const char *tenant, float weight)
+int node_set_tenant_weight(struct node *node, const char *tenant, float weight)
 {
-    scheduler_set_weight(node->scheduler, tenant, weight);
+    return scheduler_set_weight(node->scheduler, tenant, weight);
 }
 
 void node_drain(struct node *node, bool on)

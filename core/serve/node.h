@@ -25,13 +25,15 @@
 
 struct node;
 
+enum { NODE_MAX_WAITING = 32767, NODE_MAX_SEQUENCES = 4096 };
+
 struct node_config {
     struct cluster_config cluster; /* page_tokens and arithmetic are taken from the backend */
     uint8_t group_key[32];
     const char *model_name;      /* label of metrics */
     uint32_t n_context;          /* longest sequence */
-    uint32_t max_sequences;      /* running at once, 0: 64 */
-    uint32_t max_waiting;        /* queue; more are refused, 0: 1024 */
+    uint32_t max_sequences;      /* running at once, 0: 64; at most NODE_MAX_SEQUENCES */
+    uint32_t max_waiting;        /* queue; more are refused, 0: 1024; at most NODE_MAX_WAITING */
     uint32_t max_batch_tokens;   /* rows of a step, 0: grown from the measured roofline */
     uint32_t push_back_depth;    /* 0: 8 */
     uint64_t tree_bytes;         /* cap of the radix tree, 0: default */
@@ -56,8 +58,8 @@ void node_submit(struct node *node, struct request *request);
 void node_cancel(struct node *node, struct request *request);
 /* Cancels every request whose cancel_wanted is set. */
 void node_cancel_wanted(struct node *node);
-/* Weighted fair share of a tenant, 1 for all others. */
-void node_set_tenant_weight(struct node *node, const char *tenant, float weight);
+/* Weighted fair share of a tenant, 1 for all others. 0, HS_ERR_LIMIT (64 tenants have one) or HS_ERR_RANGE (not above 0). */
+int node_set_tenant_weight(struct node *node, const char *tenant, float weight);
 
 /* drain: finish what runs, refuse new work (503 at the edge), and have peers send none; until turned off. The group is left at node_destroy. */
 void node_drain(struct node *node, bool on);

@@ -7,7 +7,7 @@
 #include "core/serve/node_internal.h"
 
 enum { MAX_RETRY_AFTER_S = 60 };
-static const uint64_t SILENCE_NS = 10000000000u; /* after acceptance; a living peer says ALIVE every second */
+static const uint64_t SILENCE_NS = FORWARD_SILENCE_S * UINT64_C(1000000000);
 
 static uint32_t answer_tokens(const struct entry *entry)
 {
@@ -163,15 +163,26 @@ static uint32_t retry_after_s(const struct node *node)
     return seconds < MAX_RETRY_AFTER_S ? (uint32_t)seconds : MAX_RETRY_AFTER_S;
 }
 
+/* Nobody has room: 429. */
+static void fail_full(struct entry *entry)
+{
+    struct node *node = entry->node;
+    char text[160];
+    snprintf(text, sizeof text, "all nodes are full; %u requests wait here, which is the limit (--max-waiting)", node->config.max_waiting);
+    node_limit_hit(&node->limits, NODE_LIMIT_WAITING);
+    fail(entry, HS_ERR_BUSY, text, retry_after_s(node));
+}
+
 static void start_local(struct entry *entry, uint64_t now_ns)
 {
     struct node *node = entry->node;
     uint64_t deadline = entry->request->deadline_ns;
     bool too_late = deadline && !begun(entry) && now_ns + scheduler_predict_wait_ns(node->scheduler) > deadline;
     set_state(entry, ENTRY_LOCAL);
-    if (too_late || scheduler_submit(node->scheduler, entry->sequence, begun(entry), now_ns) < 0)
-        fail(entry, HS_ERR_BUSY, too_late ? "the queue is too long for the request's deadline" : "all nodes are full",
-             retry_after_s(node));
+    if (too_late)
+        fail(entry, HS_ERR_BUSY, "the queue is too long for the request's deadline", retry_after_s(node));
+    else if (scheduler_submit(node->scheduler, entry->sequence, begun(entry), now_ns) < 0)
+        fail_full(entry);
 }
 
 /* Time that a round trip to the peer takes, loss included. */
@@ -193,6 +204,7 @@ static int start_remote(struct entry *entry, uint64_t now_ns)
     node_metrics_forward(&node->metrics, entry->ticket.peer,
                          node_find_peer(node, entry->ticket.peer, &info) && info.name[0] ? info.name : "unknown");
     set_state(entry, ENTRY_REMOTE);
+    entry->heard = false;
     entry->timeout_ns = now_ns + node->config.forward_timeout_ns + 2 * round_trip_ns(node, entry->ticket.peer);
     node_look_at(node, entry->timeout_ns);
     return 0;
@@ -232,7 +244,7 @@ void entry_route(struct entry *entry, uint64_t now_ns)
         route_query(entry, self_full, &query);
         if (cluster_route(node->cluster, &query, &entry->ticket) < 0) {
             if (self_full)
-                fail(entry, HS_ERR_BUSY, "all nodes are full", retry_after_s(node));
+                fail_full(entry);
             else
                 start_local(entry, now_ns);
             return;
@@ -244,8 +256,10 @@ void entry_route(struct entry *entry, uint64_t now_ns)
         int status = start_remote(entry, now_ns);
         if (status == 0)
             return;
-        if (status == HS_ERR_LIMIT && node->outbox.bytes == 0)
+        if (status == HS_ERR_LIMIT && node->outbox.bytes == 0) {
             forwardable = false; /* longer than any message */
+            node_limit_hit(&node->limits, NODE_LIMIT_MESSAGE_BYTES);
+        }
         entry->exclude[entry->n_exclude++] = entry->ticket.peer;
         close_books(entry, status == HS_ERR_CLOSED ? ROUTE_FAILED : ROUTE_CANCELED, 0);
     }
@@ -291,7 +305,9 @@ static const char *refuse_invalid(const struct node *node, const struct request 
     }
     if (!node->free_entry) {
         *status = HS_ERR_BUSY;
-        return "too many requests under way";
+        snprintf(text, size, "%u requests are under way at this node, which is the limit (--max-waiting and --max-sequences)",
+                 node->max_entries);
+        return text;
     }
     return NULL;
 }
@@ -300,8 +316,10 @@ static void refuse(struct node *node, struct request *request, int status, const
 {
     counter_add(node->metrics.failed, 1);
     struct request_event event = {.kind = REQUEST_FAILED, .status = status, .text = text};
-    if (status == HS_ERR_BUSY)
+    if (status == HS_ERR_BUSY) {
         event.retry_after_s = retry_after_s(node);
+        node_limit_hit(&node->limits, NODE_LIMIT_ENTRIES);
+    }
     request->on_event(request->user, request, &event);
 }
 
@@ -401,6 +419,7 @@ static enum route_outcome refusal_outcome(enum forward_refusal reason)
 void entry_message(struct entry *entry, const struct forward_message *message, uint64_t now_ns)
 {
     struct node *node = entry->node;
+    entry->heard = true;
     entry->timeout_ns = now_ns + SILENCE_NS + 2 * round_trip_ns(node, entry->ticket.peer);
     switch (message->kind) {
     case FORWARD_REFUSE:
@@ -442,6 +461,7 @@ uint64_t entry_check(struct entry *entry, uint64_t now_ns)
         return deadline;
     if (now_ns >= entry->timeout_ns) {
         log_warn("serve", "peer %u is silent on a forwarded request: it goes elsewhere", entry->ticket.peer);
+        node_limit_hit(&entry->node->limits, entry->heard ? NODE_LIMIT_SILENCE : NODE_LIMIT_FIRST_WORD);
         forward_send_cancel(entry->node, entry->ticket.peer, entry->id, entry->attempt);
         entry_retry(entry, ROUTE_FAILED, 0, now_ns);
         return deadline;

@@ -5,6 +5,7 @@
  *     node_entry.c    requests that entered here: routing, local or remote, take-over, events
  *     forward.c       requests of peers that are computed here, and the messages of both sides
  *     node_json.c     status
+ *     node_limits.c   bounds in the metrics
  */
 #ifndef HEARSAY_SERVE_NODE_INTERNAL_H
 #define HEARSAY_SERVE_NODE_INTERNAL_H
@@ -12,10 +13,15 @@
 #include "core/serve/forward_message.h"
 #include "core/serve/forward_outbox.h"
 #include "core/serve/node.h"
+#include "core/serve/node_limits.h"
 #include "core/serve/node_metrics.h"
 #include "core/serve/scheduler.h"
 
 enum { ENTRY_MAX_EXCLUDED = 16 }; /* peers tried for one request; then it is computed here */
+enum {
+    FORWARD_SILENCE_S = 10, /* after a first word: a living peer says ALIVE every second */
+    FORWARD_STUCK_S = 30,   /* a step that takes longer: the entry had better go elsewhere */
+};
 
 enum entry_state { ENTRY_FREE, ENTRY_ROUTE, ENTRY_LOCAL, ENTRY_REMOTE };
 
@@ -31,6 +37,7 @@ struct entry {
     uint32_t exclude[ENTRY_MAX_EXCLUDED + 1];
     uint32_t n_exclude;
     bool lost;              /* the peer is gone: route again */
+    bool heard;             /* the peer that computes it now has said something */
     bool told_started;      /* REQUEST_STARTED was delivered */
     uint32_t cached_tokens; /* found by the node that computes now */
     uint64_t submitted_ns, last_token_ns;
@@ -61,6 +68,7 @@ struct node {
     struct cluster *cluster; /* NULL: alone */
     struct scheduler *scheduler;
     struct node_metrics metrics;
+    struct node_limits limits;
 
     struct entry *entries; /* [max_entries] */
     uint32_t max_entries, n_entries, n_forwarded;

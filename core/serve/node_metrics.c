@@ -77,6 +77,13 @@ static void register_own(struct node_metrics *m, struct metrics *r, const char *
         metrics_gauge(r, "hearsay_fabric_rejected", l, "Datagrams that failed authentication or parsing since start.", 1);
 }
 
+static void register_other_forwards(struct node_metrics *m, struct metrics *r)
+{
+    char labels[METRICS_LABEL_BYTES + 16];
+    snprintf(labels, sizeof labels, "%s,peer=\"\"", m->model_label); /* no peer is called so */
+    m->other_forwards = metrics_counter(r, "hearsay_forwards_total", labels, "Requests forwarded, by peer; \"\" are peers beyond the first 64.");
+}
+
 /* Registration fails only when out of memory; every pointer between running and fabric_rejected must be there. */
 static bool complete(const struct node_metrics *m)
 {
@@ -87,7 +94,7 @@ static bool complete(const struct node_metrics *m)
            m->generation_tokens && m->success_stop && m->success_length && m->failed && m->canceled && m->first_token &&
            m->inter_token && m->end_to_end && m->queue_time && m->forwarded && m->computing_for_peers && m->pages_free &&
            m->pages_in_tree && m->budget_rows && m->refusals && m->refused && m->takeovers && m->preemptions && m->evicted_pages &&
-           m->malformed && m->step_rows && m->step_time && m->fabric_retransmits && m->fabric_rejected;
+           m->malformed && m->step_rows && m->step_time && m->fabric_retransmits && m->fabric_rejected && m->other_forwards;
 }
 
 int node_metrics_init(struct node_metrics *metrics, struct metrics *registry, const char *model_name)
@@ -103,6 +110,7 @@ int node_metrics_init(struct node_metrics *metrics, struct metrics *registry, co
     register_known(metrics, registry, metrics->model_label);
     register_success(metrics, registry, metrics->model_label);
     register_own(metrics, registry, metrics->model_label);
+    register_other_forwards(metrics, registry);
     if (complete(metrics))
         return 0;
     node_metrics_fini(metrics);
@@ -122,8 +130,10 @@ void node_metrics_forward(struct node_metrics *metrics, uint32_t peer, const cha
             counter_add(metrics->peers[i].forwards, 1);
             return;
         }
-    if (metrics->n_peers == NODE_METRICS_PEERS)
+    if (metrics->n_peers == NODE_METRICS_PEERS) {
+        counter_add(metrics->other_forwards, 1);
         return;
+    }
     char label[METRICS_LABEL_BYTES], labels[2 * METRICS_LABEL_BYTES];
     metrics_label(label, "peer", name);
     snprintf(labels, sizeof labels, "%s,%s", metrics->model_label, label);

@@ -32,13 +32,14 @@ struct node_metrics {
     struct counter *preemptions, *evicted_pages, *malformed;
     struct counter *step_rows;
     struct histogram *step_time;
-    struct gauge *fabric_retransmits, *fabric_rejected;
+    struct gauge *fabric_retransmits, *fabric_rejected; /* set with the limits */
 
     struct {
         uint32_t peer;
         struct counter *forwards;
     } peers[NODE_METRICS_PEERS]; /* forwards by peer; the first so many peers */
     uint32_t n_peers;
+    struct counter *other_forwards; /* to further peers */
 };
 
 /* registry may be NULL: then nobody sees them. */

@@ -293,11 +293,9 @@ void scheduler_admit(struct scheduler *scheduler, uint64_t now_ns)
     }
 }
 
-void scheduler_set_weight(struct scheduler *scheduler, const char *tenant, float weight)
+int scheduler_set_weight(struct scheduler *scheduler, const char *tenant, float weight)
 {
-    uint16_t slot = admission_enter(&scheduler->admission, tenant);
-    admission_set_weight(&scheduler->admission, slot, weight);
-    admission_exit(&scheduler->admission, slot);
+    return admission_set_weight(&scheduler->admission, tenant, weight);
 }
 
 uint32_t scheduler_expected_output(const struct scheduler *scheduler, uint32_t at_most)
@@ -345,4 +343,15 @@ bool scheduler_is_full(const struct scheduler *scheduler)
 uint64_t scheduler_preemptions(const struct scheduler *scheduler)
 {
     return scheduler->preemptions;
+}
+
+uint32_t scheduler_max_sequences(const struct scheduler *scheduler)
+{
+    return scheduler->config.max_sequences;
+}
+
+void scheduler_tenants(const struct scheduler *scheduler, uint32_t *n, uint64_t *lumped)
+{
+    *n = scheduler->admission.n_users;
+    *lumped = scheduler->admission.lumped;
 }

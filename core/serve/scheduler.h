@@ -62,7 +62,8 @@ bool scheduler_poll(struct scheduler *scheduler, uint64_t now_ns);
 /* Admits, forms a step and submits it if the backend is free; true if it did. */
 bool scheduler_run(struct scheduler *scheduler, uint64_t now_ns);
 
-void scheduler_set_weight(struct scheduler *scheduler, const char *tenant, float weight);
+/* As admission_set_weight. */
+int scheduler_set_weight(struct scheduler *scheduler, const char *tenant, float weight);
 void scheduler_load(const struct scheduler *scheduler, struct scheduler_load *out);
 /* Tokens of answer to expect of a request that may get so many: the mean of late, capped. */
 uint32_t scheduler_expected_output(const struct scheduler *scheduler, uint32_t at_most);
@@ -71,5 +72,9 @@ uint64_t scheduler_predict_wait_ns(const struct scheduler *scheduler);
 /* No more can wait. */
 bool scheduler_is_full(const struct scheduler *scheduler);
 uint64_t scheduler_preemptions(const struct scheduler *scheduler);
+/* How many run at most. */
+uint32_t scheduler_max_sequences(const struct scheduler *scheduler);
+/* Tenants with a sequence here, and sequences that shared an account for want of one of their own. */
+void scheduler_tenants(const struct scheduler *scheduler, uint32_t *n, uint64_t *lumped);
 
 #endif

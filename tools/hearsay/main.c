@@ -13,8 +13,6 @@
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_HERE = 77 };
 
-#define DRAIN_NS (10ull * 1000000000)
-
 /* What a failed start means to whoever started us. */
 static int exit_status(int code)
 {
@@ -107,7 +105,7 @@ static int run(const struct node_options *options, struct error *err)
     pthread_join(ends.waiter, NULL);
     log_info("start", "%s: finishing what runs, then ending (again: at once)", strsignal(ends.received));
     use_default_actions(&ends.set);
-    running_node_close(running, DRAIN_NS);
+    running_node_close(running, options->drain_timeout_ns);
     return EXIT_GOOD;
 }
 

@@ -118,6 +118,45 @@ static int set_page_tokens(void *config, const char *text, struct error *err)
     return 0;
 }
 
+/* NAME=W of text[len]. */
+static int add_weight(struct tenant_weights *weights, const char *text, size_t len, struct error *err)
+{
+    char pair[REQUEST_TENANT_BYTES + 32];
+    snprintf(pair, sizeof pair, "%.*s", (int)(len < sizeof pair ? len : sizeof pair - 1), text);
+    char *equals = strrchr(pair, '=');
+    size_t name_len = equals ? (size_t)(equals - pair) : 0;
+    if (!name_len || name_len >= REQUEST_TENANT_BYTES || len >= sizeof pair)
+        return error_set(err, HS_ERR_PARSE, "\"%.*s\" is not TENANT=WEIGHT, with a name of at most %d characters; write for example team-a=2",
+                         (int)len, text, REQUEST_TENANT_BYTES - 1);
+    double weight;
+    int rc = parse_double(equals + 1, 0.001, 1000, &weight, err);
+    if (rc)
+        return rc;
+    if (weights->n == ADMISSION_WEIGHTS)
+        return error_set(err, HS_ERR_LIMIT, "more than %d tenants", ADMISSION_WEIGHTS);
+    *equals = '\0';
+    for (uint32_t i = 0; i < weights->n; i++)
+        if (strcmp(weights->of[i].name, pair) == 0)
+            return error_set(err, HS_ERR_INVALID, "the tenant \"%s\" is named twice", pair);
+    memcpy(weights->of[weights->n].name, pair, name_len + 1);
+    weights->of[weights->n++].weight = (float)weight;
+    return 0;
+}
+
+/* One pair, or several with commas between them (the environment has one place for all). */
+static int set_tenant_weight(void *config, const char *text, struct error *err)
+{
+    for (const char *at = text;; at++) {
+        size_t len = strcspn(at, ",");
+        int rc = add_weight(&OPTIONS(config)->weights, at, len, err);
+        if (rc)
+            return rc;
+        at += len;
+        if (!*at)
+            return 0;
+    }
+}
+
 static const struct option_choice backends[] = {{"auto", BACKEND_CPU}, {"cpu", BACKEND_CPU}, {"null", BACKEND_NULL}, {NULL, 0}};
 static const struct option_choice arithmetics[] = {{"f32", CPU_COMPUTE_F32}, {"bf16", CPU_COMPUTE_BF16}, {NULL, 0}};
 static const struct option_choice fabrics[] = {{"sockets", 0}, {NULL, 0}};
@@ -143,29 +182,43 @@ static const struct option_spec node_specs[] = {
     {"cpus", "LIST", "CPUs to compute on, e.g. 0-3,8; default all that the process may use", NULL, .set = set_cpus},
     {"pin", "PARTS", "CPUs of each part, e.g. loop=2,http=3,compute=4-7", NULL, .set = set_pin},
     {"kv-pages", "N", "Number of KV pages; default from --kv-memory", "Cache and batch", .kind = OPTION_U64, FIELD(kv_pages), .min = 2,
-     .max = 1u << 30},
+     .max = 1u << 30, .exclusive = "pool"},
     {"kv-memory", "SIZE", "Memory for KV pages, e.g. 2GiB; default a quarter of what is free, at most what all sequences can use", NULL,
-     .kind = OPTION_SIZE, FIELD(kv_memory_bytes), .min = 1},
+     .kind = OPTION_SIZE, FIELD(kv_memory_bytes), .min = 1, .exclusive = "pool"},
     {"page-tokens", "N", "Tokens of one KV page, the same in the whole group; default 16", NULL, .set = set_page_tokens},
     {"max-batch-tokens", "N", "Rows of one step; default from the measured speed", NULL, COUNT(max_batch_tokens, 1, 1u << 20)},
-    {"max-sequences", "N", "Answers computed at the same time; default 64", NULL, COUNT(max_sequences, 1, 4096)},
+    {"max-sequences", "N", "Answers computed at the same time; default 64", NULL, COUNT(max_sequences, 1, NODE_MAX_SEQUENCES)},
     {"max-waiting", "N", "Requests that may wait for their turn, more are answered 429; default 1024", NULL,
-     COUNT(max_waiting, 1, 1000000)},
+     COUNT(max_waiting, 1, NODE_MAX_WAITING)},
+    {"tree-memory", "SIZE", "Memory for the index of cached prefixes; default 256MiB", NULL, .kind = OPTION_SIZE, FIELD(tree_memory_bytes),
+     .min = 4096},
+    {"max-advertised-blocks", "N", "Cached blocks that peers are told of; default 262144", NULL,
+     COUNT(max_advertised_blocks, 1, CLUSTER_MOST_ADVERTISED_BLOCKS)},
+    {"max-replica-blocks", "N", "Blocks of all peers together that this node keeps in mind; default 1048576", NULL,
+     COUNT(max_replica_blocks, 1, 1u << 30)},
     {"http", "ADDR:PORT", "Where clients connect; default 127.0.0.1:8080", "Group and network", TEXT(http)},
+    {"max-connections", "N", "Connections of clients, more are answered 503; default 8192, or what the limit of open files allows", NULL,
+     COUNT(max_connections, 1, 1000000)},
+    {"max-body", "SIZE", "Body of a request, longer ones are answered 413; default 8MiB", NULL, .kind = OPTION_SIZE, FIELD(max_body_bytes),
+     .min = 1024},
     {"bind", "ADDR:PORT", "Where peers connect (UDP); default 127.0.0.1:7070", NULL, TEXT(bind)},
     {"join", "LIST", "Peers to find the group by, e.g. node[01-04]:7070", NULL, TEXT(join)},
     {"name", "NAME", "Name of this node; default HOST:HTTP-PORT", NULL, .set = set_name},
     {"fabric", "NAME", "sockets; default sockets", NULL, CHOICE(fabric, fabrics)},
     {"group-key-file", "FILE", "64 hexadecimal digits shared by the group; without it peers must be on loopback", NULL,
-     TEXT(group_key_file)},
-    {"insecure-peers", NULL, "Allow peers on a network without a group key", NULL, FLAG(insecure_peers)},
+     TEXT(group_key_file), .exclusive = "trust"},
+    {"insecure-peers", NULL, "Allow peers on a network without a group key", NULL, FLAG(insecure_peers), .exclusive = "trust"},
     {"gossip-interval", "TIME", "Between rounds of anti-entropy, e.g. 10ms; default 100ms, less while the cache changes", NULL,
      .kind = OPTION_DURATION, FIELD(gossip_interval_ns), .min = 100000, .max = 60000000000u},
     {"route", "MODE", "cost, longest or none; default cost", "Routing", CHOICE(route, routes)},
     {"push-back", "DEPTH", "Waiting requests at which peers leave this node alone; default 8", NULL, COUNT(push_back_depth, 1, 1000000)},
     {"same-bits", NULL, "Forward only to peers whose arithmetic gives the same bits", NULL, FLAG(same_bits)},
     {"isolate-tenants", NULL, "Tenants share no cached prefixes", NULL, FLAG(isolate_tenants)},
+    {"tenant-weight", "NAME=W", "Share of a tenant, from 0.001 to 1000; default 1; may be repeated; the same in the whole group", NULL,
+     .set = set_tenant_weight},
     {"poll", "MODE", "adaptive (sleeps when idle) or busy; default adaptive", "Operation", CHOICE(poll, polls)},
+    {"drain-timeout", "TIME", "How long running answers may take to finish when the node ends; default 10s", NULL, .kind = OPTION_DURATION,
+     FIELD(drain_timeout_ns), .min = 0, .max = 3600000000000u},
     {"log-level", "LEVEL", "error, warn, info or debug; default info", NULL, CHOICE(log_level, levels)},
     {"log-format", "FORMAT", "text or json; default text", NULL, CHOICE(log_format, formats)},
     {"check", NULL, "Check options, model and addresses, say what would run, and end", NULL, FLAG(check)},
@@ -190,10 +243,6 @@ static int check_combinations(const struct node_options *o, struct error *err)
 {
     if (!o->model)
         return error_set(err, HS_ERR_INVALID, "--model is missing; give a .gguf file or a Hugging Face folder");
-    if (o->kv_pages && o->kv_memory_bytes)
-        return error_set(err, HS_ERR_INVALID, "--kv-pages and --kv-memory contradict each other; give one of them");
-    if (o->group_key_file && o->insecure_peers)
-        return error_set(err, HS_ERR_INVALID, "--group-key-file and --insecure-peers contradict each other; give one of them");
     if (o->join) {
         int rc = parse_host_list(o->join, NODE_FABRIC_PORT, NODE_MAX_JOIN, accept_host, NULL, err);
         if (rc)
@@ -222,6 +271,7 @@ int node_options_parse(int argc, char **argv, struct node_options *out, struct e
         .max_waiting = 1024,
         .push_back_depth = 8,
         .gossip_interval_ns = 100000000,
+        .drain_timeout_ns = 10000000000u,
         .route = ROUTE_COST,
         .poll = NODE_POLL_ADAPTIVE,
         .log_level = LOG_LEVEL_INFO,

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/cluster/cluster.h"
 #include "core/cpu/cpu_backend.h"
+#include "core/serve/admission.h"
 #include "core/serve/node_loop.h"
 
 enum { NODE_MAX_CPUS = 512, NODE_MAX_JOIN = 4096, NODE_FABRIC_PORT = 7070 };
@@ -22,6 +23,15 @@ enum backend_choice { BACKEND_CPU, BACKEND_NULL };
 struct cpu_list {
     uint32_t cpus[NODE_MAX_CPUS];
     uint32_t n; /* 0: not given */
+};
+
+/* Shares of tenants; all others have 1. */
+struct tenant_weights {
+    struct {
+        char name[REQUEST_TENANT_BYTES];
+        float weight;
+    } of[ADMISSION_WEIGHTS];
+    uint32_t n;
 };
 
 struct node_options {
@@ -46,6 +56,12 @@ struct node_options {
     uint32_t page_tokens;
     uint32_t max_batch_tokens; /* 0: measured */
     uint32_t max_sequences, max_waiting;
+    uint64_t tree_memory_bytes;                        /* 0: default */
+    uint32_t max_replica_blocks, max_advertised_blocks; /* 0: default */
+    uint32_t max_connections;                          /* 0: from the limit of open files */
+    uint64_t max_body_bytes;                           /* 0: default */
+    struct tenant_weights weights;
+    uint64_t drain_timeout_ns;
     uint32_t push_back_depth;
     uint64_t gossip_interval_ns;
     enum route_mode route;

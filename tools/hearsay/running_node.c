@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,6 +101,14 @@ static int open_backend(struct running_node *r, struct error *err)
     return cpu_backend_create(&config, &r->backend, err);
 }
 
+/* A secret that others may read is worth a word, and no more: mounts of secrets are not always the user's to change. */
+static void warn_of_readers(const char *option, const char *path)
+{
+    struct stat file;
+    if (stat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_mode & 077)
+        log_warn("start", "%s: others than its owner may use %s (mode %04o): chmod 600 %s", option, path, file.st_mode & 07777u, path);
+}
+
 static int open_transport(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
@@ -109,6 +118,7 @@ static int open_transport(struct running_node *r, struct error *err)
         if (rc)
             return error_wrap(err, rc, "--group-key-file");
         config.group_key = r->group_key;
+        warn_of_readers("--group-key-file", o->group_key_file);
     }
     int rc = transport_sockets_create(&config, &r->env, &r->transport, err);
     if (rc)
@@ -155,6 +165,9 @@ static int open_http(struct running_node *r, struct error *err)
         .model = r->model,
         .n_context = longest_sequence(r),
         .isolate_tenants = o->isolate_tenants,
+        .max_connections = o->max_connections,
+        .max_body_bytes = o->max_body_bytes,
+        .inbox_capacity = INBOX_CAPACITY,
         .inbox = r->inbox,
         .metrics = r->metrics,
         .env = &r->env,
@@ -180,19 +193,25 @@ static int open_node(struct running_node *r, struct error *err)
         .cluster = {.same_bits = o->same_bits,
                     .mode = o->route,
                     .gossip_interval_ns = o->gossip_interval_ns,
-                    .push_back_depth = o->push_back_depth},
+                    .push_back_depth = o->push_back_depth,
+                    .max_replica_blocks = o->max_replica_blocks,
+                    .max_advertised_blocks = o->max_advertised_blocks},
         .model_name = model_id(r),
         .n_context = r->model->desc->n_context,
         .max_sequences = o->max_sequences,
         .max_waiting = o->max_waiting,
         .max_batch_tokens = o->max_batch_tokens,
         .push_back_depth = o->push_back_depth,
+        .tree_bytes = o->tree_memory_bytes,
     };
     memcpy(config.cluster.name, r->name, sizeof config.cluster.name);
     memcpy(config.cluster.http_address, r->http_address, sizeof config.cluster.http_address);
     memcpy(config.cluster.fingerprint, r->model->desc->fingerprint, sizeof config.cluster.fingerprint);
     memcpy(config.group_key, r->group_key, sizeof config.group_key);
-    return node_create(&config, &r->env, r->transport, r->backend, r->metrics, &r->node, err);
+    int rc = node_create(&config, &r->env, r->transport, r->backend, r->metrics, &r->node, err);
+    for (uint32_t i = 0; rc == 0 && i < o->weights.n; i++)
+        rc = node_set_tenant_weight(r->node, o->weights.of[i].name, o->weights.of[i].weight);
+    return rc;
 }
 
 static int start_loop(struct running_node *r, struct error *err)
@@ -264,12 +283,24 @@ int running_node_open(const struct node_options *options, struct running_node **
     return 0;
 }
 
+/* What the drain's time did not suffice for. */
+static void tell_cut(const struct running_node *r, uint64_t drain_ns)
+{
+    struct node_counts c;
+    node_counts(r->node, &c);
+    uint32_t left = c.waiting + c.running + c.forwarded;
+    if (left)
+        log_warn("start", "%u answers were cut: they had not finished in %.3g s (--drain-timeout)", left, (double)drain_ns / 1e9);
+}
+
 void running_node_close(struct running_node *r, uint64_t drain_ns)
 {
     if (r->joiner)
         joiner_stop(r->joiner);
     if (r->loop)
         node_loop_stop(r->loop, drain_ns); /* answers in flight still leave through HTTP */
+    if (r->loop && drain_ns)
+        tell_cut(r, drain_ns);
     if (r->node)
         node_destroy(r->node);
     if (r->http)

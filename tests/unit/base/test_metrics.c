@@ -143,7 +143,8 @@ static void test_limits(void **unused)
     struct metrics *m = metrics_create();
     struct limit *q = metrics_limit(m, &queue, 1024), *d = metrics_limit(m, &depth, 64);
     assert_string_equal(told(m, 0), "");
-    limit_show(q, 17, 3);
+    limit_use(q, 17);
+    limit_set_hits(q, 3);
     limit_hit(d, 2);
     struct strbuf out = {0};
     metrics_write(m, &out);

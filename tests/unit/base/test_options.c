@@ -57,7 +57,7 @@ static const struct options table = {
     .n_specs = 3,
 };
 
-static int run(const struct options *options, struct config *config, struct error *err, int argc, const char *const *words)
+static int run(const struct options *options, void *config, struct error *err, int argc, const char *const *words)
 {
     char *argv[8] = {"prog"};
     for (int i = 0; i < argc; i++)
