@@ -55,6 +55,8 @@ static int spy_submit(struct backend *b, const struct step *step)
 static int spy_poll(struct backend *b, struct step_completion *out)
 {
     struct spy *spy = spy_of(b);
+    if (spy->hangs)
+        return 0;
     int n = spy->inner->ops->poll(spy->inner, out);
     if (n == 1 && spy->fail_next) {
         spy->fail_next--;
@@ -70,7 +72,7 @@ static int spy_event_fd(const struct backend *b)
 
 static uint64_t spy_next_deadline_ns(const struct backend *b)
 {
-    return spy_of(b)->inner->ops->next_deadline_ns(spy_of(b)->inner);
+    return spy_of(b)->hangs ? UINT64_MAX : spy_of(b)->inner->ops->next_deadline_ns(spy_of(b)->inner);
 }
 
 static void spy_destroy(struct backend *b)
@@ -207,6 +209,28 @@ uint64_t rig_counter(const struct rig *rig, uint32_t node, const char *name)
     return counter_get(metrics_counter(rig->nodes[node].metrics, name, "model_name=\"m\"", ""));
 }
 
+static const char *limit_label(const char *limit)
+{
+    static char label[METRICS_LABEL_BYTES];
+    metrics_label(label, "limit", limit);
+    return label;
+}
+
+uint64_t rig_limit_hits(const struct rig *rig, uint32_t node, const char *limit)
+{
+    return counter_get(metrics_counter(rig->nodes[node].metrics, "hearsay_limit_hits_total", limit_label(limit), ""));
+}
+
+int64_t rig_limit_used(const struct rig *rig, uint32_t node, const char *limit)
+{
+    return gauge_get(metrics_gauge(rig->nodes[node].metrics, "hearsay_limit_used", limit_label(limit), "", 1));
+}
+
+int64_t rig_limit(const struct rig *rig, uint32_t node, const char *limit)
+{
+    return gauge_get(metrics_gauge(rig->nodes[node].metrics, "hearsay_limit", limit_label(limit), "", 1));
+}
+
 struct node_counts rig_counts(const struct rig *rig, uint32_t node)
 {
     struct node_counts counts;
@@ -252,6 +276,7 @@ static bool on_event(void *user, struct request *request, const struct request_e
         reply->retry_after_s = event->retry_after_s;
         reply->final_ns = reply->rig->now_ns;
         assert_non_null(event->text);
+        snprintf(reply->text, sizeof reply->text, "%s", event->text);
         break;
     }
     return true;

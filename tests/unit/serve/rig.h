@@ -20,6 +20,7 @@ struct spy {
     uint64_t rows, steps;
     uint32_t largest_step;
     uint32_t fail_next; /* so many completions say HS_ERR_IO */
+    bool hangs;         /* no step comes to an end */
 };
 
 struct rig_node {
@@ -53,6 +54,7 @@ struct reply {
     bool finished, slow; /* slow: refuses the next token */
     enum finish_reason reason;
     int status;
+    char text[200]; /* of the failure */
     uint32_t retry_after_s;
     uint64_t final_ns;
     uint32_t stop_id;
@@ -69,6 +71,10 @@ bool rig_step(struct rig *rig);
 void rig_run_ns(struct rig *rig, uint64_t ns);
 /* Steps until the reply has its last event; asserts that it comes. */
 void rig_finish(struct rig *rig, struct reply *reply);
+/* Of hearsay_limit_hits_total, hearsay_limit_used and hearsay_limit. */
+uint64_t rig_limit_hits(const struct rig *rig, uint32_t node, const char *limit);
+int64_t rig_limit_used(const struct rig *rig, uint32_t node, const char *limit);
+int64_t rig_limit(const struct rig *rig, uint32_t node, const char *limit);
 uint64_t rig_counter(const struct rig *rig, uint32_t node, const char *name);
 struct node_counts rig_counts(const struct rig *rig, uint32_t node);
 /* Idle: no requests, and every page free or in the tree. */

@@ -102,6 +102,96 @@ static void scores_travel(void **state)
     rig_fini(&rig);
 }
 
+/* A transport whose node says nothing any more about requests, and all the rest as ever: the group holds it to be well. */
+static struct transport_ops muzzled_ops;
+static int (*unmuzzled_send)(struct transport *, uint32_t, const struct iovec *, int, uint32_t);
+
+static int send_muzzled(struct transport *transport, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
+{
+    if (*(const uint8_t *)iov[0].iov_base >= CLUSTER_MESSAGE_LIMIT)
+        return 0;
+    return unmuzzled_send(transport, peer, iov, n, flags);
+}
+
+static void muzzle(struct rig *rig, uint32_t node)
+{
+    struct transport *transport = rig->nodes[node].transport;
+    muzzled_ops = *transport->ops;
+    unmuzzled_send = transport->ops->send;
+    muzzled_ops.send = send_muzzled;
+    transport->ops = &muzzled_ops;
+}
+
+/* Runs until the request has moved on, which must happen between these moments, and is answered right. */
+static void assert_moves_on(struct rig *rig, uint32_t entry, uint64_t from_s, uint64_t to_s)
+{
+    uint64_t begin = rig->now_ns;
+    while (rig_counter(rig, entry, "hearsay_takeovers_total") == 0)
+        assert_true(rig_step(rig));
+    uint64_t waited = rig->now_ns - begin;
+    assert_true(waited >= from_s * 1000000000 && waited <= to_s * 1000000000);
+    rig_finish(rig, &replies[0]);
+    reply_assert_right(&replies[0]);
+    assert_int_equal(rig_counter(rig, entry, "hearsay_takeovers_total"), 1);
+    rig_run_ns(rig, 1000000000);
+    rig_assert_idle(rig, entry);
+}
+
+static void a_peer_that_never_answers(void **state)
+{
+    struct rig rig;
+    start_group(&rig, 3);
+    uint32_t holder = warm_somewhere(&rig, 3, 480), entry = other_than(&rig, holder);
+    muzzle(&rig, holder);
+    reply_init(&rig, &replies[0], 3, 500, 20);
+    reply_submit(&replies[0], entry);
+    assert_moves_on(&rig, entry, 5, 6);
+    assert_int_not_equal(node_named(replies[0].computed_by), holder);
+    assert_int_equal(rig_limit_hits(&rig, entry, "forward_answer_seconds"), 1);
+    assert_int_equal(rig_limit(&rig, entry, "forward_answer_seconds"), 5);
+    assert_int_equal(rig_limit_hits(&rig, entry, "forward_silence_seconds"), 0);
+    rig_assert_idle(&rig, holder);
+    rig_fini(&rig);
+}
+
+static void a_peer_that_falls_silent(void **state)
+{
+    struct rig rig;
+    start_group(&rig, 3);
+    uint32_t holder = warm_somewhere(&rig, 3, 480), entry = other_than(&rig, holder);
+    reply_init(&rig, &replies[0], 3, 500, 200);
+    submit_remote(&rig, &replies[0], entry, holder, 3);
+    muzzle(&rig, holder);
+    assert_moves_on(&rig, entry, 9, 11);
+    assert_int_equal(rig_limit_hits(&rig, entry, "forward_silence_seconds"), 1);
+    assert_int_equal(rig_limit(&rig, entry, "forward_silence_seconds"), 10);
+    assert_int_equal(rig_limit_hits(&rig, entry, "forward_answer_seconds"), 0);
+    struct counter *suspicions = metrics_counter(rig.nodes[entry].metrics, "hearsay_suspicions_total", "", "");
+    assert_int_equal(counter_get(suspicions), 0); /* the group never doubted it */
+    rig_assert_idle(&rig, holder);
+    rig_fini(&rig);
+}
+
+/* A backend that hangs: for half a minute its node asks for patience, then it no longer does, and ten seconds later the request is
+ * elsewhere. */
+static void a_peer_whose_step_never_ends(void **state)
+{
+    struct rig rig;
+    start_group(&rig, 3);
+    uint32_t holder = warm_somewhere(&rig, 3, 480), entry = other_than(&rig, holder);
+    reply_init(&rig, &replies[0], 3, 500, 200);
+    submit_remote(&rig, &replies[0], entry, holder, 3);
+    rig.nodes[holder].spy.hangs = true;
+    assert_moves_on(&rig, entry, 38, 41);
+    assert_true(rig_limit_hits(&rig, holder, "step_seconds") >= 8);
+    assert_int_equal(rig_limit(&rig, holder, "step_seconds"), 30);
+    assert_int_equal(rig_limit_hits(&rig, entry, "forward_silence_seconds"), 1);
+    rig.nodes[holder].spy.hangs = false;
+    rig_run_ns(&rig, 1000000000);
+    rig_assert_idle(&rig, holder);
+    rig_fini(&rig);
+}
+
 /* At any moment of a forwarded answer the computing node may die: the client sees the same tokens, and nothing else. */
 static void takeover_changes_nothing(void **state)
 {
@@ -447,6 +537,9 @@ int main(void)
         cmocka_unit_test(a_request_goes_where_its_head_is),
         cmocka_unit_test(scores_travel),
         cmocka_unit_test(takeover_changes_nothing),
+        cmocka_unit_test(a_peer_that_never_answers),
+        cmocka_unit_test(a_peer_that_falls_silent),
+        cmocka_unit_test(a_peer_whose_step_never_ends),
         cmocka_unit_test(a_canceled_request_ends_there_too),
         cmocka_unit_test(a_slow_reader_ends_the_work_at_the_peer),
         cmocka_unit_test(work_for_a_dead_entry_ends),

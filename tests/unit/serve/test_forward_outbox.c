@@ -89,6 +89,7 @@ static void it_is_bounded(void **state)
     for (size_t kept = 0; kept + sizeof large <= FORWARD_OUTBOX_BYTES; kept += sizeof large)
         assert_int_equal(forward_outbox_send(&outbox, &fake.transport, 1, large, sizeof large), 0);
     assert_int_equal(send_byte(&outbox, &fake, 1, 1), HS_ERR_LIMIT);
+    assert_true(outbox.refused == 1);
     assert_int_equal(send_byte(&outbox, &fake, 2, 1), 0); /* nobody else suffers */
     fake.status[1] = 0;
     forward_outbox_flush(&outbox, &fake.transport);
