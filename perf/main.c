@@ -36,6 +36,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "hearsay-perf: %s\n", err.text);
         return EXIT_USAGE;
     }
+    if (config.list && (config.json_path || config.plot_path)) {
+        error_set(&err, HS_ERR_INVALID, "%s: list has no results to write; leave it out", config.json_path ? "--json" : "--plot");
+        return fail(&err, HS_ERR_INVALID);
+    }
     if (config.list)
         return list();
     if (config.plot_path && (rc = report_can_plot(&err)) != 0)

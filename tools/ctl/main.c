@@ -82,10 +82,16 @@ static const struct options ctl_options = {
     .positional = set_positional,
 };
 
-static size_t collect(char *data, size_t size, size_t n, void *body)
+enum { ANSWER_BYTES_MAX = 64 << 20 };
+
+/* A false count makes curl end the transfer. */
+static size_t collect(char *data, size_t size, size_t n, void *arg)
 {
+    struct strbuf *body = arg;
+    if (size * n > ANSWER_BYTES_MAX - body->len)
+        return 0;
     strbuf_add(body, data, size * n);
-    return ((struct strbuf *)body)->failed ? 0 : size * n;
+    return body->failed ? 0 : size * n;
 }
 
 /* The answer's body; 0 or HS_ERR_* with one line in err. */
@@ -110,6 +116,8 @@ static int exchange(const struct ctl_options *o, struct strbuf *body, struct err
     long status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(curl);
+    if (code == CURLE_WRITE_ERROR)
+        return error_set(err, HS_ERR_LIMIT, "%s: the answer has more than %d bytes, or memory is out", o->address, ANSWER_BYTES_MAX);
     if (code != CURLE_OK)
         return error_set(err, HS_ERR_IO, "%s: %s; is a node running there (--http)?", o->address, curl_easy_strerror(code));
     if (status != 200)
