@@ -28,8 +28,8 @@ enum { NET_GROUP_KEY_BYTES = 32 };
 struct net_tuning {
     uint64_t peer_timeout_ns;      /* 5 s without an acknowledgement of what was sent: the peer is down */
     uint64_t keep_alive_ns;        /* 10 s of silence from a peer: ask for a sign of life; UINT64_MAX: never */
-    uint64_t connect_retry_min_ns; /* 100 ms: first repetition of a handshake, doubling ... */
-    uint64_t connect_retry_max_ns; /* ... up to 2 s, for ever */
+    uint64_t connect_retry_min_ns; /* 100 ms: first repetition of a handshake, doubling, and from one such peer's turn to the next's */
+    uint64_t connect_retry_max_ns; /* 2 s: not doubled beyond; from there on only in its turn, for ever */
     uint64_t handshake_timeout_ns; /* 10 s: a handshake under way starts over, a half-open one is forgotten */
     uint64_t min_rto_ns;           /* 20 ms: retransmission timer, lower bound */
     uint64_t ack_delay_ns;         /* 500 us: an acknowledgement waits so long for data going the same way */

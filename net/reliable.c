@@ -261,6 +261,7 @@ static int reliable_resolve(struct transport *transport, const char *text, uint3
         peer->next_attempt_ns = 0;
         reliable_timer_at(self, 0);
     }
+    reliable_hurry(self, peer);
     *out = peer->index;
     return 0;
 }

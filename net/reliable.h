@@ -52,6 +52,8 @@ struct reliable {
     struct session *active;
     uint8_t hash_key[16], cookie_secret[2][32]; /* current, previous */
     uint64_t cookie_until_ns;
+    uint32_t turn;    /* the peer that was called last of those that do not answer ... */
+    uint64_t turn_ns; /* ... and when the next one is */
 
     struct buffer_pool pool;
     struct ready_event *ready; /* ring: [given .. head) handed out, [head .. tail) waiting */
@@ -90,6 +92,8 @@ void reliable_session_deactivate(struct session *session);
 
 /* reliable_handshake.c */
 void reliable_connect(struct reliable *self, struct peer *peer);
+/* There is reason to think that the peer answers now: the back-off begins anew. */
+void reliable_hurry(struct reliable *self, struct peer *peer);
 void reliable_on_init(struct reliable *self, const struct carrier_datagram *datagram);
 void reliable_on_response(struct reliable *self, const struct carrier_datagram *datagram);
 void reliable_on_cookie(struct reliable *self, const struct carrier_datagram *datagram);

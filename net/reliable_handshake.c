@@ -107,6 +107,12 @@ void reliable_connect(struct reliable *self, struct peer *peer)
     reliable_timer_at(self, self->now_ns);
 }
 
+/* A quarter of jitter, so that nodes started together do not stay in step. */
+static uint64_t with_jitter(struct reliable *self, uint64_t interval_ns)
+{
+    return interval_ns + env_random_u64(&self->env) % (interval_ns / 4 + 1);
+}
+
 static void repeat_init(struct session *session)
 {
     struct reliable *self = session->owner;
@@ -114,11 +120,14 @@ static void repeat_init(struct session *session)
     transmit(self, &session->address, handshake->packet, handshake->len);
     handshake->sent_ns = self->now_ns;
     handshake->n_sent++;
-    /* A quarter of jitter, so that nodes started together do not stay in step. */
-    handshake->next_ns = self->now_ns + handshake->retry_ns + env_random_u64(&self->env) % (handshake->retry_ns / 4 + 1);
-    handshake->retry_ns =
-        handshake->retry_ns * 2 < self->tuning.connect_retry_max_ns ? handshake->retry_ns * 2 : self->tuning.connect_retry_max_ns;
-    reliable_timer_at(self, handshake->next_ns);
+    uint64_t wait_ns = handshake->retry_ns;
+    if (wait_ns < self->tuning.connect_retry_max_ns) {
+        handshake->next_ns = self->now_ns + with_jitter(self, wait_ns);
+        handshake->retry_ns = wait_ns * 2 < self->tuning.connect_retry_max_ns ? wait_ns * 2 : self->tuning.connect_retry_max_ns;
+        reliable_timer_at(self, handshake->next_ns);
+    } else {
+        handshake->next_ns = UINT64_MAX; /* from now on in its turn, see try_in_turn */
+    }
 }
 
 void reliable_on_cookie(struct reliable *self, const struct carrier_datagram *datagram)
@@ -369,29 +378,68 @@ bool reliable_confirm_half_open(struct session *session)
 
 /* ---- timers ---- */
 
-static void outgoing_timer(struct reliable *self, struct peer *peer)
+static void call_again(struct reliable *self, struct peer *peer)
 {
-    struct session *session = peer->outgoing;
-    struct handshake *handshake = session->handshake;
-    if (!peer->wanted) {
-        peer->outgoing = NULL;
-        reliable_session_free(session);
-        return;
-    }
-    if (self->now_ns < handshake->next_ns) {
-        reliable_timer_at(self, handshake->next_ns);
-        return;
-    }
+    struct handshake *handshake = peer->outgoing->handshake;
     if (self->now_ns - handshake->started_ns >= self->tuning.handshake_timeout_ns) { /* fresh keys, same pace */
         peer->retry_ns = handshake->retry_ns;
+        reliable_session_free(peer->outgoing);
         peer->outgoing = NULL;
-        reliable_session_free(session);
         reliable_connect(self, peer);
-        if (peer->outgoing == NULL)
-            return;
-        session = peer->outgoing;
     }
-    repeat_init(session);
+    if (peer->outgoing != NULL)
+        repeat_init(peer->outgoing);
+}
+
+static void outgoing_timer(struct reliable *self, struct peer *peer)
+{
+    struct handshake *handshake = peer->outgoing->handshake;
+    if (!peer->wanted) {
+        reliable_session_free(peer->outgoing);
+        peer->outgoing = NULL;
+    } else if (self->now_ns < handshake->next_ns) {
+        reliable_timer_at(self, handshake->next_ns);
+    } else {
+        call_again(self, peer);
+    }
+}
+
+/*
+ * Of all peers that do not answer, one at a time is called: so somebody behind a mended cut is found within an interval, and a
+ * peer that is gone for good costs a share of one small datagram per interval, however many of them there are.
+ */
+static void try_in_turn(struct reliable *self)
+{
+    bool any = false, is_due = self->now_ns >= self->turn_ns;
+    for (uint32_t n = 1; n <= self->n_peers; n++) {
+        uint32_t i = (self->turn + n) % self->n_peers;
+        struct peer *peer = self->peers[i];
+        if (peer->outgoing == NULL)
+            continue;
+        any = true;
+        if (!is_due)
+            break;
+        if (self->now_ns - peer->outgoing->handshake->sent_ns < self->tuning.connect_retry_min_ns)
+            continue; /* called just now by its own timer */
+        self->turn = i;
+        call_again(self, peer);
+        break;
+    }
+    if (any && is_due)
+        self->turn_ns = self->now_ns + with_jitter(self, self->tuning.connect_retry_min_ns);
+    if (any)
+        reliable_timer_at(self, self->turn_ns);
+}
+
+void reliable_hurry(struct reliable *self, struct peer *peer)
+{
+    if (peer->up != NULL || peer->outgoing == NULL)
+        return;
+    struct handshake *handshake = peer->outgoing->handshake;
+    uint64_t soonest_ns = handshake->sent_ns + self->tuning.connect_retry_min_ns;
+    handshake->retry_ns = self->tuning.connect_retry_min_ns;
+    handshake->next_ns = soonest_ns < handshake->next_ns ? soonest_ns : handshake->next_ns;
+    reliable_timer_at(self, handshake->next_ns);
 }
 
 static void begin_when_due(struct reliable *self, struct peer *peer)
@@ -428,4 +476,5 @@ void reliable_handshake_timers(struct reliable *self)
         if (peer->outgoing != NULL)
             outgoing_timer(self, peer);
     }
+    try_in_turn(self);
 }

@@ -254,10 +254,12 @@ bool cluster_on_event(struct cluster *c, const struct transport_event *event, ui
     counter_add(c->count.received_bytes, event->len);
     struct member *m = member_by_peer(c, event->peer);
     struct wire_message message;
-    if (wire_decode(event->data, event->len, &message) != 0)
+    if (wire_decode(event->data, event->len, &message) != 0) {
         counter_add(c->count.rejected, 1);
-    else if (m && m->up)
+    } else if (m && m->up) {
         dispatch(c, m, &message, event, now_ns);
+        swim_heard(c, m, now_ns);
+    }
     return true;
 }
 

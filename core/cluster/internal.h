@@ -2,7 +2,7 @@
  * The pieces of a struct cluster, shared by the .c files of this folder and nobody else.
  *
  *     cluster.c   create, events, step          member.c    the table of members and what changes in it
- *     swim.c      probes and suspicion          spread.c    piggy-backed dissemination of member states
+ *     swim.h      probes and suspicion          spread.c    piggy-backed dissemination of member states
  *     gossip.c    digests out, pulls in         sync.c      replicas: what to ask for, what came
  *     books.c, intent.c, cost.c, regret.c, route.c: books.h   view.c      what people and tools see
  *
@@ -20,6 +20,7 @@
 #include "core/cluster/books.h"
 #include "core/cluster/cluster.h"
 #include "core/cluster/replica.h"
+#include "core/cluster/swim.h"
 #include "core/cluster/wire.h"
 
 #define MS     UINT64_C(1000000)
@@ -61,6 +62,7 @@ struct member {
     uint32_t incarnation, transmits; /* transmits: times that its state was passed on */
     uint64_t spread_number;          /* last message that named it */
     uint64_t state_since_ns, suspect_until_ns;
+    uint64_t heard_ns, told_ns; /* its last message to us; when we told it last what it is held to be */
     uint32_t confirmations;
     uint64_t confirmed_by[3], accuser_boot_id;
 
@@ -110,9 +112,9 @@ struct cluster {
 
     uint32_t incarnation, self_transmits, local_health;
     uint64_t spread_number;
-    bool left;
+    bool left, retell_self; /* retell_self: somebody has missed our last refutation */
     struct probe probes[PROBES_MAX];
-    uint32_t *probe_order, n_probe_order, probe_at;
+    uint32_t *probe_order, n_probe_order, probe_at, revive_at;
     uint64_t probe_number, next_probe_ns, next_revive_ns, next_sync_ns, next_metrics_ns;
 
     struct advert *advert;
@@ -137,6 +139,8 @@ struct member *member_add(struct cluster *c, uint32_t peer);
 void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint64_t now_ns);
 void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_state state, uint32_t incarnation, uint64_t now_ns);
 void member_free(struct cluster *c, struct member *m);
+/* There is reason to think that it answers again: the transport need not wait for its turn. */
+void member_call(struct cluster *c, const struct member *m);
 bool member_is_routable(const struct cluster *c, const struct member *m);
 /* Tells the listener if routability has changed. gone: what it computed for us is lost. */
 void member_announce(struct cluster *c, struct member *m, bool gone);
@@ -144,13 +148,6 @@ void member_announce(struct cluster *c, struct member *m, bool gone);
 uint32_t members_live(const struct cluster *c);
 /* Drops members that have been dead or gone for long. */
 void members_reap(struct cluster *c, uint64_t now_ns);
-
-/* swim.c */
-void swim_step(struct cluster *c, uint64_t now_ns);
-uint64_t swim_next(const struct cluster *c);
-void swim_probe(struct cluster *c, struct member *m, uint64_t now_ns);
-void swim_on_probe(struct cluster *c, struct member *from, const struct wire_message *message, uint64_t now_ns);
-void swim_suspect(struct cluster *c, struct member *m, uint64_t accuser_boot_id, uint64_t now_ns);
 
 /* spread.c */
 void spread_write_self(const struct cluster *c, struct wire_member *out);

@@ -122,6 +122,16 @@ void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_sta
             gauge_set(m->replica_gauge, 0);
     }
     member_announce(c, m, out);
+    if (state == CLUSTER_PEER_ALIVE && !is_passing && m->up) /* what we hold, without waiting for a round */
+        gossip_push(c, m, advert_sequence(c->advert) + 1, 0, 1, now_ns);
+    if (state == CLUSTER_PEER_ALIVE && old == CLUSTER_PEER_DEAD)
+        swim_call_the_dead(c, now_ns);
+}
+
+void member_call(struct cluster *c, const struct member *m)
+{
+    uint32_t peer;
+    c->transport->ops->resolve(c->transport, m->address, &peer);
 }
 
 bool member_is_routable(const struct cluster *c, const struct member *m)

@@ -58,7 +58,7 @@ static uint32_t transmit_limit(const struct cluster *c)
 
 static void append_self(struct cluster *c, uint32_t limit, struct writer *w)
 {
-    if (c->self_transmits >= limit)
+    if (c->self_transmits >= limit && !c->retell_self)
         return;
     struct wire_member self;
     spread_write_self(c, &self);
@@ -68,6 +68,7 @@ static void append_self(struct cluster *c, uint32_t limit, struct writer *w)
         return;
     *w = trial;
     c->self_transmits++;
+    c->retell_self = false;
 }
 
 /* Least often told first. spread_number keeps one message from naming a member twice. */
@@ -95,8 +96,12 @@ void spread_append(struct cluster *c, const struct member *to, struct writer *w)
 
 static void hear_of_self(struct cluster *c, const struct wire_member *record)
 {
-    if (record->state == WIRE_ALIVE || c->left || record->incarnation < c->incarnation)
+    if (record->state == WIRE_ALIVE || c->left)
         return;
+    if (record->incarnation < c->incarnation) {
+        c->retell_self = true;
+        return;
+    }
     c->incarnation = record->incarnation + 1;
     if (c->local_health < 8)
         c->local_health++; /* that we were suspected means that we are slow (Lifeguard, section IV.A) */
@@ -141,6 +146,8 @@ static void apply(struct cluster *c, struct member *from, const struct wire_memb
     bool as_new = record->incarnation >= m->incarnation;
     switch (record->state) {
     case WIRE_ALIVE:
+        if (m->state == CLUSTER_PEER_DEAD && !m->up)
+            member_call(c, m);
         if (newer && (m->up || m->state == CLUSTER_PEER_SUSPECT || m->state == CLUSTER_PEER_ALIVE))
             member_set_state(c, m, CLUSTER_PEER_ALIVE, record->incarnation, now_ns);
         break;
@@ -152,7 +159,7 @@ static void apply(struct cluster *c, struct member *from, const struct wire_memb
         break;
     case WIRE_DEAD:
         if (as_new && !out)
-            member_set_state(c, m, CLUSTER_PEER_DEAD, record->incarnation, now_ns);
+            swim_hear_of_death(c, m, from->boot_id, record->incarnation, now_ns);
         break;
     case WIRE_LEFT:
         if (as_new && m->state != CLUSTER_PEER_LEFT)

@@ -14,7 +14,9 @@ enum { HELPERS = 3, HEALTH_MAX = 8, CONFIRMATIONS = 3, SUSPICION_ALPHA = 4, SUSP
 
 static const uint64_t probe_interval_ns = 300 * MS;
 static const uint64_t timeout_floor_ns = 150 * MS, timeout_unknown_ns = 1000 * MS;
-static const uint64_t revive_interval_ns = 5 * SECOND, sync_interval_ns = 30 * SECOND;
+static const uint64_t revive_interval_ns = 100 * MS, sync_interval_ns = 30 * SECOND;
+static const uint64_t tell_again_ns = 50 * MS;
+static const uint64_t fresh_ns = 1 * SECOND; /* less than the shortest suspicion: nobody dead for that long was heard since */
 
 static uint64_t from_seconds(double s)
 {
@@ -208,6 +210,47 @@ static void on_ping_request(struct cluster *c, struct member *from, const struct
     send_probe(c, target, WIRE_PING, probe->number, 0);
 }
 
+/* Tells it what it is held to be, which it refutes. */
+static void tell(struct cluster *c, struct member *m, uint64_t now_ns)
+{
+    if (now_ns - m->told_ns < tell_again_ns)
+        return;
+    m->told_ns = now_ns;
+    if (m->up)
+        send_probe(c, m, WIRE_PING, ++c->probe_number, 0);
+    else
+        member_call(c, m);
+}
+
+void swim_heard(struct cluster *c, struct member *from, uint64_t now_ns)
+{
+    from->heard_ns = now_ns;
+    if (from->state == CLUSTER_PEER_DEAD || from->state == CLUSTER_PEER_SUSPECT)
+        tell(c, from, now_ns);
+}
+
+void swim_call_the_dead(struct cluster *c, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < c->n_members; i++)
+        if (c->members[i]->state == CLUSTER_PEER_DEAD)
+            tell(c, c->members[i], now_ns);
+}
+
+/*
+ * After a partition each side has buried the other and says so: a member that we have heard from since is only suspected, and told.
+ * Else its replica and what it computes for us would be lost for nothing.
+ */
+void swim_hear_of_death(struct cluster *c, struct member *m, uint64_t accuser_boot_id, uint32_t incarnation, uint64_t now_ns)
+{
+    if (!m->up || now_ns - m->heard_ns >= fresh_ns) {
+        member_set_state(c, m, CLUSTER_PEER_DEAD, incarnation, now_ns);
+        return;
+    }
+    m->incarnation = incarnation;
+    swim_suspect(c, m, accuser_boot_id, now_ns);
+    send_probe(c, m, WIRE_PING, ++c->probe_number, 0);
+}
+
 void swim_on_probe(struct cluster *c, struct member *from, const struct wire_message *message, uint64_t now_ns)
 {
     if (message->kind != WIRE_NACK)
@@ -256,15 +299,34 @@ static struct member *next_target(struct cluster *c)
     return NULL;
 }
 
-static struct member *random_member(struct cluster *c, bool dead)
+static struct member *random_member(struct cluster *c)
 {
     uint32_t start = c->n_members ? (uint32_t)rng_below(&c->rng, c->n_members) : 0;
     for (uint32_t i = 0; i < c->n_members; i++) {
         struct member *m = c->members[(start + i) % c->n_members];
-        if (m->up && m->boot_id && dead == (m->state == CLUSTER_PEER_DEAD) && m->state != CLUSTER_PEER_LEFT)
+        if (m->up && m->boot_id && m->state != CLUSTER_PEER_DEAD && m->state != CLUSTER_PEER_LEFT)
             return m;
     }
     return NULL;
+}
+
+static bool is_cut_off(const struct member *m)
+{
+    return m->up && m->state == CLUSTER_PEER_DEAD;
+}
+
+/* One of those that are dead to us, though the transport has not given them up, per interval and in turn. */
+static void revive_in_turn(struct cluster *c, uint64_t now_ns)
+{
+    for (uint32_t n = 1; n <= c->n_members; n++) {
+        uint32_t i = (c->revive_at + n) % c->n_members;
+        if (!is_cut_off(c->members[i]))
+            continue;
+        c->revive_at = i;
+        c->next_revive_ns = now_ns + revive_interval_ns;
+        tell(c, c->members[i], now_ns);
+        return;
+    }
 }
 
 static void expire_suspicions(struct cluster *c, uint64_t now_ns)
@@ -288,18 +350,13 @@ void swim_step(struct cluster *c, uint64_t now_ns)
         for (uint32_t i = 0; i < c->n_members; i++) /* the transport was busy when they came up */
             if (c->members[i]->up && !c->members[i]->hello_ns)
                 spread_hello(c, c->members[i], now_ns);
-    }
-    /* The dead are tried now and then, so that a healed partition is noticed; the transport re-dials those that are down. */
-    if (now_ns >= c->next_revive_ns) {
-        c->next_revive_ns = now_ns + revive_interval_ns;
-        struct member *m = random_member(c, true);
-        if (m)
-            send_probe(c, m, WIRE_PING, ++c->probe_number, 0);
         members_reap(c, now_ns);
     }
+    if (now_ns >= c->next_revive_ns)
+        revive_in_turn(c, now_ns); /* the transport does so with those that are down */
     if (now_ns >= c->next_sync_ns) {
         c->next_sync_ns = now_ns + sync_interval_ns;
-        struct member *m = random_member(c, false);
+        struct member *m = random_member(c);
         if (m)
             spread_hello(c, m, now_ns);
     }
@@ -307,14 +364,16 @@ void swim_step(struct cluster *c, uint64_t now_ns)
 
 uint64_t swim_next(const struct cluster *c)
 {
-    uint64_t next = c->next_probe_ns < c->next_revive_ns ? c->next_probe_ns : c->next_revive_ns;
-    if (c->next_sync_ns < next)
-        next = c->next_sync_ns;
+    uint64_t next = c->next_probe_ns < c->next_sync_ns ? c->next_probe_ns : c->next_sync_ns;
     for (int i = 0; i < PROBES_MAX; i++)
         if (c->probes[i].open && c->probes[i].deadline_ns < next)
             next = c->probes[i].deadline_ns;
-    for (uint32_t i = 0; i < c->n_members; i++)
-        if (c->members[i]->state == CLUSTER_PEER_SUSPECT && c->members[i]->suspect_until_ns < next)
-            next = c->members[i]->suspect_until_ns;
+    for (uint32_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->state == CLUSTER_PEER_SUSPECT && m->suspect_until_ns < next)
+            next = m->suspect_until_ns;
+        if (is_cut_off(m) && c->next_revive_ns < next)
+            next = c->next_revive_ns;
+    }
     return next;
 }

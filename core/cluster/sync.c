@@ -160,15 +160,18 @@ void sync_on_page(struct cluster *c, struct member *from, const struct wire_page
         settle(c, from, now_ns);
 }
 
-static void send_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_ns)
+/* False: the byte rate has no room. */
+static bool send_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_ns)
 {
     uint8_t buffer[128];
     struct writer w;
+    bool room = true;
     if (need & (REPLICA_DELTAS | REPLICA_MANIFEST)) {
         struct wire_pull pull = {m->replica.epoch, m->replica.sequence, need & REPLICA_MANIFEST};
         writer_init(&w, buffer, sizeof buffer);
         wire_write_pull(&w, &pull);
-        if (gossip_take(c, m, w.len, now_ns) && cluster_send(c, m, &w, TRANSPORT_UNRELIABLE) == 0)
+        room = gossip_take(c, m, w.len, now_ns);
+        if (room && cluster_send(c, m, &w, TRANSPORT_UNRELIABLE) == 0)
             counter_add(c->count.pulls, 1);
     }
     if (need & REPLICA_PAGES) {
@@ -178,9 +181,11 @@ static void send_ask(struct cluster *c, struct member *m, unsigned need, uint64_
                 request.pages[page / 8] |= (uint8_t)(1 << page % 8);
         writer_init(&w, buffer, sizeof buffer);
         wire_write_page_request(&w, &request);
-        if (gossip_take(c, m, w.len, now_ns))
+        room &= gossip_take(c, m, w.len, now_ns);
+        if (room)
             cluster_send(c, m, &w, TRANSPORT_UNRELIABLE);
     }
+    return room;
 }
 
 uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns)
@@ -194,8 +199,11 @@ uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns)
         m->ask_at_ns = 0;
         return UINT64_MAX;
     }
-    send_ask(c, m, need, now_ns);
-    uint64_t wait = (uint64_t)((2 * m->rtt_s + 4 * m->rtt_deviation_s) * 1e9);
-    m->ask_at_ns = now_ns + (wait > ask_floor_ns ? wait : ask_floor_ns);
+    uint64_t wait = grace_ns; /* what we answer takes from the same rate as what we ask: it must not crowd the questions out */
+    if (send_ask(c, m, need, now_ns)) {
+        wait = (uint64_t)((2 * m->rtt_s + 4 * m->rtt_deviation_s) * 1e9);
+        wait = wait > ask_floor_ns ? wait : ask_floor_ns;
+    }
+    m->ask_at_ns = now_ns + wait;
     return m->ask_at_ns;
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "core/cluster/wire.h"
 #include "tests/unit/cluster/world.h"
 
 static const struct world_link lan = {.delay_ns = 200000, .jitter_ns = 100000};
@@ -109,6 +110,11 @@ static void test_indirect_probe_saves(void **state)
     world_stop(&w);
 }
 
+static bool is_dead(uint32_t node, uint32_t other)
+{
+    return world_view(&w, node, other).state == CLUSTER_PEER_DEAD;
+}
+
 static bool is_split(struct world *world)
 {
     for (uint32_t a = 0; a < world->n; a++)
@@ -144,8 +150,34 @@ static void test_partition_heals_without_redial(void **state)
     w.down_after_ns = 3600 * SECOND;
     world_partition(&w, 2, true);
     assert_true(world_run_until(&w, is_split, 30 * SECOND));
+    uint32_t gone = count_gone();
     world_partition(&w, 2, false);
-    assert_true(world_run_until(&w, world_all_routable, 60 * SECOND));
+    assert_true(world_run_until(&w, world_all_routable, 300 * MS));
+    world_run(&w, 10 * SECOND);
+    assert_int_equal(count_gone(), gone); /* what the other side believed of ours kills nobody */
+    world_stop(&w);
+}
+
+/* A member that is dead, for most of the group a connection that leads nowhere, costs each a ping in its turn, and is forgotten. */
+static void test_the_dead_cost_little_and_end(void **state)
+{
+    start(6, 11, &lan);
+    assert_true(world_run_until(&w, world_all_routable, 3 * SECOND));
+    w.down_after_ns = 30 * SECOND;
+    world_run(&w, 10 * SECOND);
+    uint64_t before = w.kind_messages[WIRE_PING];
+    world_run(&w, 10 * SECOND);
+    uint64_t usual = w.kind_messages[WIRE_PING] - before;
+    for (uint32_t i = 2; i < 5; i++)
+        world_crash(&w, i);
+    world_run(&w, 10 * SECOND);
+    assert_true(is_dead(0, 2) && is_dead(1, 4) && is_dead(5, 3));
+    before = w.kind_messages[WIRE_PING];
+    world_run(&w, 10 * SECOND);
+    assert_in_range(w.kind_messages[WIRE_PING] - before, 3 * 95, usual + 3 * 101); /* of three nodes, one each 100 ms */
+    assert_int_equal(cluster_peers(w.nodes[0].cluster), 5);
+    world_run(&w, 3700 * SECOND);
+    assert_int_equal(cluster_peers(w.nodes[0].cluster), 2);
     world_stop(&w);
 }
 
@@ -251,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_indirect_probe_saves),
         cmocka_unit_test(test_partition_heals),
         cmocka_unit_test(test_partition_heals_without_redial),
+        cmocka_unit_test(test_the_dead_cost_little_and_end),
         cmocka_unit_test(test_leave_is_announced),
         cmocka_unit_test(test_restart_is_a_new_member),
         cmocka_unit_test(test_seed_that_comes_later),

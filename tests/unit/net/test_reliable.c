@@ -135,6 +135,53 @@ static void test_one_way_cut(void **state)
     lab_destroy(lab);
 }
 
+static uint32_t inits_per_second(uint32_t dead)
+{
+    struct lab *lab = lab_create(16, &quick, &defaults);
+    lab_start(lab, 0);
+    struct transport *transport = lab->nodes[0].transport;
+    for (uint32_t i = 0; i < dead; i++) {
+        char name[16];
+        uint32_t peer;
+        snprintf(name, sizeof name, "gone%u:1", i);
+        assert_int_equal(transport->ops->resolve(transport, name, &peer), 0);
+    }
+    lab_run_ms(lab, 10000); /* the back-off at first */
+    uint32_t before = lab->nodes[0].tap->sent_by_type[1];
+    lab_run_ms(lab, 20000);
+    uint32_t sent = lab->nodes[0].tap->sent_by_type[1] - before;
+    lab_destroy(lab);
+    return sent / 20;
+}
+
+static void test_the_dead_cost_no_more_by_number(void **state)
+{
+    (void)state;
+    assert_in_range(inits_per_second(1), 8, 10);
+    assert_in_range(inits_per_second(200), 8, 10);
+}
+
+/* The one that comes, or comes back, among four that do not: found in its turn, at once when there is a reason to call it. */
+static void test_one_of_the_dead_returns(void **state)
+{
+    (void)state;
+    for (uint32_t has_reason = 0; has_reason < 2; has_reason++) {
+        struct lab *lab = lab_create(17 + has_reason, &quick, &defaults);
+        lab_start(lab, 0);
+        struct transport *transport = lab->nodes[0].transport;
+        uint32_t peer;
+        for (char name[] = "gone0:1"; name[4] < '4'; name[4]++)
+            assert_int_equal(transport->ops->resolve(transport, name, &peer), 0);
+        lab_resolve(lab, 0, 1);
+        lab_run_ms(lab, 60000);
+        lab_start(lab, 1);
+        if (has_reason)
+            lab_resolve(lab, 0, 1);
+        lab_wait(lab, &lab->nodes[0].ups[4], 1, has_reason ? 110 : 5 * 130);
+        lab_destroy(lab);
+    }
+}
+
 static void test_silent_death_of_an_idle_peer(void **state)
 {
     (void)state;
@@ -527,6 +574,8 @@ int main(void)
         cmocka_unit_test(test_rekeying_under_loss),
         cmocka_unit_test(test_rekeying_of_a_listener),
         cmocka_unit_test(test_one_way_cut),
+        cmocka_unit_test(test_the_dead_cost_no_more_by_number),
+        cmocka_unit_test(test_one_of_the_dead_returns),
         cmocka_unit_test(test_silent_death_of_an_idle_peer),
         cmocka_unit_test(test_slow_path),
         cmocka_unit_test(test_rtt_is_measured),
