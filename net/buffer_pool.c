@@ -75,6 +75,11 @@ void buffer_pool_unref(struct buffer_pool *pool, struct receive_buffer *buffer)
     }
 }
 
+uint64_t buffer_pool_bytes(const struct buffer_pool *pool)
+{
+    return pool->n_buffers * (uint64_t)stride(pool);
+}
+
 struct message_buffer *buffer_pool_get_message(struct buffer_pool *pool, uint32_t len)
 {
     for (struct message_buffer **at = &pool->messages; *at != NULL; at = &(*at)->next) {

@@ -32,6 +32,8 @@ void buffer_pool_init(struct buffer_pool *pool, uint32_t buffer_bytes, uint64_t 
 void buffer_pool_fini(struct buffer_pool *pool);
 struct receive_buffer *buffer_pool_get(struct buffer_pool *pool); /* one reference, or NULL at the bound */
 void buffer_pool_unref(struct buffer_pool *pool, struct receive_buffer *buffer);
+/* Memory that it has taken for received datagrams. */
+uint64_t buffer_pool_bytes(const struct buffer_pool *pool);
 struct message_buffer *buffer_pool_get_message(struct buffer_pool *pool, uint32_t len);
 void buffer_pool_put_message(struct buffer_pool *pool, struct message_buffer *message);
 

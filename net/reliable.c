@@ -43,8 +43,10 @@ bool reliable_report(struct reliable *self, const struct carrier_address *addres
     uint64_t *seen = u64_map_get(&self->reports, key);
     if (seen != NULL)
         return ++*seen == nth;
-    if (self->reports.len >= MAX_REPORTS || u64_map_put(&self->reports, key, 1) != 0)
+    if (self->reports.len >= MAX_REPORTS || u64_map_put(&self->reports, key, 1) != 0) {
+        self->stats.strangers.hits++;
         return false;
+    }
     return nth == 1;
 }
 
@@ -332,7 +334,24 @@ static int reliable_peer_stats(const struct transport *transport, uint32_t peer,
 
 static void reliable_stats(const struct transport *transport, struct transport_stats *out)
 {
-    *out = self_of(transport)->stats;
+    const struct reliable *self = self_of(transport);
+    uint64_t fullest = 0, fullest_unreliable = 0;
+    for (uint32_t i = 0; i < self->n_peers; i++) {
+        const struct session *session = self->peers[i]->up;
+        if (session == NULL)
+            continue;
+        uint64_t queued = session->ring_head - session->ring_tail;
+        fullest = queued > fullest ? queued : fullest;
+        fullest_unreliable = session->unreliable_len > fullest_unreliable ? session->unreliable_len : fullest_unreliable;
+    }
+    const struct transport_stats *s = &self->stats;
+    *out = *s;
+    out->peers = (struct transport_bound){self->n_peers, self->tuning.max_peers, s->peers.hits};
+    out->half_open = (struct transport_bound){self->n_half_open, self->tuning.max_half_open, s->half_open.hits};
+    out->send_bytes = (struct transport_bound){fullest, self->tuning.send_buffer_bytes, s->send_bytes.hits};
+    out->unreliable_bytes = (struct transport_bound){fullest_unreliable, RELIABLE_UNRELIABLE_BYTES, s->unreliable_bytes.hits};
+    out->receive_bytes = (struct transport_bound){buffer_pool_bytes(&self->pool), POOL_BYTES, s->receive_bytes.hits};
+    out->strangers = (struct transport_bound){self->reports.len, MAX_REPORTS, s->strangers.hits};
 }
 
 static int reliable_wait_fd(const struct transport *transport)

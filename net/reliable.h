@@ -30,6 +30,7 @@ struct ready_event {
 };
 
 enum { SEND_BATCH = 128, RECEIVE_BATCH = 64 };
+enum { RELIABLE_UNRELIABLE_BYTES = 65536 }; /* of messages that wait for one peer */
 
 struct reliable {
     struct transport transport;

@@ -224,6 +224,7 @@ static bool prove_address(struct reliable *self, const struct carrier_datagram *
     write_wire_header(&w, WIRE_COOKIE, 0, initiator);
     write_bytes(&w, cookie, sizeof cookie);
     transmit(self, &datagram->address, packet, w.len);
+    self->stats.half_open.hits++;
     return false;
 }
 
@@ -287,8 +288,10 @@ static void answer_init(struct reliable *self, const struct carrier_datagram *da
         reliable_half_open_forget(earlier);
         reliable_session_free(earlier);
     }
-    if (self->n_half_open == self->tuning.max_half_open)
+    if (self->n_half_open == self->tuning.max_half_open) {
+        self->stats.half_open.hits++;
         return;
+    }
     struct session *session = reliable_session_create(self, &datagram->address, SESSION_HALF_OPEN);
     if (session == NULL)
         return;

@@ -23,8 +23,12 @@ struct peer *reliable_peer_find(struct reliable *self, const struct carrier_addr
 struct peer *reliable_peer_get(struct reliable *self, const struct carrier_address *address)
 {
     struct peer *peer = reliable_peer_find(self, address);
-    if (peer != NULL || self->n_peers == self->tuning.max_peers)
+    if (peer != NULL)
         return peer;
+    if (self->n_peers == self->tuning.max_peers) {
+        self->stats.peers.hits++;
+        return NULL;
+    }
     uint64_t key = reliable_hash(self, address->bytes, address->len);
     if (u64_map_get(&self->peer_by_address, key) != NULL)
         return NULL; /* two addresses with one keyed 64-bit hash: as good as never */

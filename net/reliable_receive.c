@@ -212,8 +212,10 @@ void reliable_on_packet(struct reliable *self, const struct carrier_datagram *da
         return;
     }
     struct receive_buffer *buffer = buffer_pool_get(&self->pool);
-    if (buffer == NULL)
-        return; /* every buffer waits for the application: as if lost */
+    if (buffer == NULL) { /* every buffer waits for the application: as if lost */
+        self->stats.receive_bytes.hits++;
+        return;
+    }
     int status = seal_session_open(&session->seal, self->now_ns, counter, generation, datagram->data, WIRE_PACKET_HEADER_BYTES,
                                    datagram->data + WIRE_PACKET_HEADER_BYTES, sealed_len, buffer->data);
     if (status == HS_ERR_CANCELED)

@@ -5,7 +5,7 @@
 #include "core/base/panic.h"
 #include "net/reliable.h"
 
-enum { FIRST_FRAGMENTS = 64, FIRST_RING_BYTES = 16384, UNRELIABLE_QUEUE_BYTES = 65536 };
+enum { FIRST_FRAGMENTS = 64, FIRST_RING_BYTES = 16384 };
 
 /* Bytes of a message in one fragment, so that it shares a datagram with an acknowledgement of the usual length. */
 static uint32_t fragment_bytes(const struct session *session)
@@ -87,8 +87,10 @@ int reliable_queue(struct session *session, const struct iovec *iov, int n, size
     uint32_t piece = fragment_bytes(session);
     uint64_t count = len == 0 ? 1 : (len + piece - 1) / piece;
     uint64_t queued = session->end - session->una + count, bytes = session->ring_head - session->ring_tail + len;
-    if (queued > session->window || bytes > self->tuning.send_buffer_bytes)
+    if (queued > session->window || bytes > self->tuning.send_buffer_bytes) {
+        self->stats.send_bytes.hits++;
         return HS_ERR_BUSY;
+    }
     if (!grow_fragments(session, queued) || !grow_ring(session, bytes))
         return HS_ERR_BUSY;
     uint64_t offset = session->ring_head;
@@ -116,11 +118,13 @@ int reliable_queue_unreliable(struct session *session, const struct iovec *iov, 
     if (len > session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES - 4)
         return HS_ERR_LIMIT;
     if (session->unreliable == NULL)
-        session->unreliable = malloc(UNRELIABLE_QUEUE_BYTES);
-    if (session->unreliable == NULL || session->unreliable_len + 4 + len > UNRELIABLE_QUEUE_BYTES)
+        session->unreliable = malloc(RELIABLE_UNRELIABLE_BYTES);
+    if (session->unreliable == NULL || session->unreliable_len + 4 + len > RELIABLE_UNRELIABLE_BYTES) {
+        session->owner->stats.unreliable_bytes.hits++;
         return HS_ERR_BUSY;
+    }
     struct writer w;
-    writer_init(&w, session->unreliable + session->unreliable_len, UNRELIABLE_QUEUE_BYTES - session->unreliable_len);
+    writer_init(&w, session->unreliable + session->unreliable_len, RELIABLE_UNRELIABLE_BYTES - session->unreliable_len);
     write_u8(&w, FRAME_UNRELIABLE);
     write_u8(&w, 0);
     write_u16(&w, (uint16_t)len);

@@ -64,7 +64,7 @@ struct transport_stats {
     uint64_t sent_messages, received_messages, sent_bytes, received_bytes;
     uint64_t retransmits, duplicates, rejected; /* rejected: failed to authenticate, replayed or malformed */
     struct transport_bound peers;               /* addresses; hits: newcomers refused */
-    struct transport_bound half_open;           /* handshakes that others began; hits: dropped */
+    struct transport_bound half_open;           /* handshakes that others began; hits: put off by a proof of address, or dropped */
     struct transport_bound send_bytes;          /* queued to one peer, used: to the fullest; hits: HS_ERR_BUSY, for the window too */
     struct transport_bound unreliable_bytes;    /* the same of unreliable messages */
     struct transport_bound receive_bytes;       /* memory of received datagrams; hits: dropped for want of it */

@@ -32,7 +32,7 @@ static const struct limit_spec specs[NODE_LIMITS] = {
     [NODE_LIMIT_LOG_LINES] = {"log_lines_per_second", "serve", NULL, false},
     [NODE_LIMIT_FABRIC_PEERS] = {"fabric_peers", "net", "further peers are not connected", true},
     [NODE_LIMIT_FABRIC_HALF_OPEN] = {"fabric_half_open", "net",
-                                     "handshakes were dropped; they are tried again, but somebody begins too many", true},
+                                     "handshakes were put off or dropped; they are tried again, but somebody begins too many", true},
     [NODE_LIMIT_FABRIC_SEND_BYTES] = {"fabric_send_bytes", "net", NULL, true},
     [NODE_LIMIT_FABRIC_UNRELIABLE_BYTES] = {"fabric_unreliable_bytes", "net", NULL, false},
     [NODE_LIMIT_FABRIC_RECEIVE_BYTES] = {"fabric_receive_bytes", "net",

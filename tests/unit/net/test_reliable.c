@@ -317,6 +317,41 @@ static void test_limit_of_peers(void **state)
     lab_run_ms(lab, 3000);
     assert_int_equal(lab->nodes[0].downs[0], 0);
     assert_int_equal(lab->nodes[0].ups[0], 1);
+    struct transport_stats stats;
+    transport->ops->stats(transport, &stats);
+    assert_true(stats.peers.used == 1 && stats.peers.max == 1);
+    assert_true(stats.peers.hits >= 2); /* the resolve, and each time that the other one came */
+    lab_destroy(lab);
+}
+
+/* A sender that does not wait for its peer is told, and what it left there is within the bounds that are shown. */
+static void test_limits_of_queues(void **state)
+{
+    (void)state;
+    static uint8_t large[1 << 20];
+    struct lab *lab = lab_create(15, &quick, &defaults);
+    lab_pair(lab);
+    struct transport *transport = lab->nodes[0].transport;
+    struct transport_stats stats;
+    uint32_t taken = 0;
+    while (lab_send(lab, 0, 0, large, sizeof large, 0) == 0)
+        taken++;
+    transport->ops->stats(transport, &stats);
+    assert_in_range(taken, 1, stats.send_bytes.max / sizeof large);
+    assert_int_equal(stats.send_bytes.used, taken * sizeof large);
+    assert_int_equal(stats.send_bytes.hits, 1);
+    taken = 0;
+    while (lab_send(lab, 0, 0, large, 1000, TRANSPORT_UNRELIABLE) == 0)
+        taken++;
+    transport->ops->stats(transport, &stats);
+    assert_in_range(stats.unreliable_bytes.used, taken * 1000, stats.unreliable_bytes.max);
+    assert_int_equal(stats.unreliable_bytes.hits, 1);
+    lab_run_ms(lab, 3000);
+    transport->ops->stats(transport, &stats);
+    assert_int_equal(stats.send_bytes.used, 0);
+    assert_int_equal(stats.unreliable_bytes.used, 0);
+    lab->nodes[1].transport->ops->stats(lab->nodes[1].transport, &stats);
+    assert_in_range(stats.receive_bytes.used, 1, stats.receive_bytes.max);
     lab_destroy(lab);
 }
 
@@ -342,6 +377,10 @@ static void test_flood_of_handshakes(void **state)
     }
     assert_true(tap->sent_by_type[2] - responses <= 4); /* a quarter of the half-open slots */
     assert_true(tap->sent_by_type[3] >= 990);           /* the others were asked to prove their address */
+    struct transport_stats stats;
+    lab->nodes[1].transport->ops->stats(lab->nodes[1].transport, &stats);
+    assert_true(stats.half_open.max == 16 && stats.half_open.used == 4);
+    assert_int_equal(stats.half_open.hits, tap->sent_by_type[3]);
     lab_start(lab, 2);                                  /* an honest newcomer answers the cookie and gets in */
     lab_resolve(lab, 2, 1);
     lab_wait(lab, &lab->nodes[2].ups[0], 1, 1000);
@@ -584,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_jitter_is_not_loss),
         cmocka_unit_test(test_small_messages_share_datagrams),
         cmocka_unit_test(test_limit_of_peers),
+        cmocka_unit_test(test_limits_of_queues),
         cmocka_unit_test(test_flood_of_handshakes),
         cmocka_unit_test(test_crossing_handshakes),
         cmocka_unit_test(test_chaos),
