@@ -14,9 +14,10 @@
 #include "core/base/error.h"
 #include "net/net.h"
 #include "net/sim_carrier.h"
+#include "net/verbs/verbs.h"
 
 const char *const fabric_names[FABRICS] = {"inproc", "sockets", "simulated, clean",
-                                           "simulated, 5 % loss, duplication and reordering"};
+                                           "simulated, 5 % loss, duplication and reordering", "verbs"};
 
 #define MS UINT64_C(1000000)
 
@@ -50,12 +51,42 @@ static uint64_t real_random(void *self)
     return value;
 }
 
+/* Descriptors and the kernel's clock, not a hub or a simulated net. */
+static bool is_real(enum fabric fabric)
+{
+    return fabric == FABRIC_SOCKETS || fabric == FABRIC_VERBS;
+}
+
 static uint64_t world_now(const struct world *world)
 {
-    return world->fabric == FABRIC_SOCKETS ? real_now(NULL) : world->now_ns;
+    return is_real(world->fabric) ? real_now(NULL) : world->now_ns;
 }
 
 /* ---- making ---- */
+
+/* Where a node is to be found. In the virtual machine of tests/lab each RDMA host has an address of its own. */
+static void choose_address(enum fabric fabric, uint32_t i, char *text, size_t size)
+{
+    const char *hosts = getenv("LAB_HOSTS");
+    if (fabric == FABRIC_VERBS && hosts != NULL)
+        snprintf(text, size, "10.77.0.%u:0", i % (uint32_t)strtoul(hosts, NULL, 10) + 1);
+    else
+        snprintf(text, size, is_real(fabric) ? "127.0.0.1:0" : "node%u:7070", i);
+}
+
+const char *fabric_missing(enum fabric fabric)
+{
+    static struct error err;
+    struct transport_verbs_config config = {.bind = "127.0.0.1:0", .group_key = right_key};
+    struct env env = {.now_ns = real_now, .random_u64 = real_random};
+    struct transport *transport;
+    if (fabric != FABRIC_VERBS)
+        return NULL;
+    int status = transport_verbs_create(&config, &env, &transport, &err);
+    if (status == 0)
+        transport->ops->destroy(transport);
+    return status == HS_ERR_UNSUPPORTED ? err.text : NULL; /* anything else is for the tests to find */
+}
 
 struct world *world_create(enum fabric fabric, uint64_t seed)
 {
@@ -71,7 +102,7 @@ struct world *world_create(enum fabric fabric, uint64_t seed)
     if (fabric == FABRIC_INPROC) {
         world->hub = inproc_hub_create();
         assert_non_null(world->hub);
-    } else if (fabric != FABRIC_SOCKETS) {
+    } else if (!is_real(fabric)) {
         world->net = sim_net_create(&config);
         assert_non_null(world->net);
         sim_net_advance(world->net, world->now_ns);
@@ -80,8 +111,7 @@ struct world *world_create(enum fabric fabric, uint64_t seed)
         world->env[i] = (struct env){.now_ns = real_now, .random_u64 = real_random};
         if (world->net != NULL)
             assert_int_equal(sim_net_env(world->net, i, &world->env[i]), 0);
-        snprintf(world->nodes[i].address, sizeof world->nodes[i].address, fabric == FABRIC_SOCKETS ? "127.0.0.1:0" : "node%u:7070",
-                 i);
+        choose_address(fabric, i, world->nodes[i].address, sizeof world->nodes[i].address);
     }
     return world;
 }
@@ -104,6 +134,9 @@ void world_start(struct world *world, uint32_t i, bool wrong_key)
     } else if (world->fabric == FABRIC_SOCKETS) {
         struct transport_sockets_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
         status = transport_sockets_create(&config, &world->env[i], &node->transport, &err);
+    } else if (world->fabric == FABRIC_VERBS) {
+        struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
+        status = transport_verbs_create(&config, &world->env[i], &node->transport, &err);
     } else {
         status = sim_carrier_create(world->net, node->address, &carrier, &err);
         if (status == 0)
@@ -215,7 +248,7 @@ void world_step(struct world *world)
         uint64_t own = node->transport->ops->next_deadline_ns(node->transport);
         deadline = own < deadline ? own : deadline;
     }
-    if (world->fabric == FABRIC_SOCKETS) {
+    if (is_real(world->fabric)) {
         wait_real(world, deadline);
         return;
     }

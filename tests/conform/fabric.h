@@ -14,9 +14,11 @@
 
 enum { WORLD_NODES = 8, WORLD_PEERS = 16 };
 
-enum fabric { FABRIC_INPROC, FABRIC_SOCKETS, FABRIC_SIM_CLEAN, FABRIC_SIM_LOSSY, FABRICS };
+enum fabric { FABRIC_INPROC, FABRIC_SOCKETS, FABRIC_SIM_CLEAN, FABRIC_SIM_LOSSY, FABRIC_VERBS, FABRICS };
 
 extern const char *const fabric_names[FABRICS];
+/* Why the fabric cannot be tested on this machine, or NULL. */
+const char *fabric_missing(enum fabric fabric);
 
 struct message {
     struct message *next;

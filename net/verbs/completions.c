@@ -1,0 +1,188 @@
+/* What the device reports: completions, wake-ups, and things that happen to ports. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/log.h"
+#include "net/verbs/device_query.h"
+#include "net/verbs/internal.h"
+
+enum { TAKE = 32, EVENTS_WAITING = 1024 };
+#define SPIN_NS UINT64_C(50000) /* so long after the last completion it is not worth sleeping */
+
+enum work { WORK_RECEIVE = 0, WORK_SEND = 1, WORK_READ = 2 }; /* top byte of a work request's number */
+
+static int status_of(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return 0;
+    case IBV_WC_RETRY_EXC_ERR:
+        return HS_ERR_TIMEOUT;
+    case IBV_WC_WR_FLUSH_ERR:
+        return HS_ERR_CANCELED;
+    default:
+        return HS_ERR_IO;
+    }
+}
+
+static void on_receive(struct verbs *self, struct verbs_rail *rail, struct verbs_link *link, const struct ibv_wc *wc)
+{
+    struct verbs_buffer *buffer = rail_buffer(rail, (uint32_t)wc->wr_id);
+    buffer->references = 1;
+    buffer->link_id = 0;
+    if (link != NULL && wc->status == IBV_WC_SUCCESS)
+        verbs_on_packet(link, buffer, wc->byte_len);
+    else if (link != NULL)
+        verbs_pair_fail(link, CONTROL_MESSAGES, status_of(wc->status), true);
+    verbs_buffer_unref(self, buffer);
+}
+
+static void on_completion(struct verbs *self, struct verbs_rail *rail, const struct ibv_wc *wc)
+{
+    enum control_pair which = CONTROL_MESSAGES;
+    struct verbs_link *link = verbs_link_of(self, rail, wc->qp_num, &which); /* NULL: of a pair that is gone */
+    self->counts.completions++;
+    if (wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_WR_FLUSH_ERR)
+        log_debug("net", "verbs: queue pair %#x on %s: %s (vendor %#x)", wc->qp_num, rail->choice.device, ibv_wc_status_str(wc->status),
+                  wc->vendor_err);
+    switch ((enum work)(wc->wr_id >> 56)) {
+    case WORK_RECEIVE:
+        on_receive(self, rail, link, wc);
+        break;
+    case WORK_SEND:
+        if (link != NULL && wc->status == IBV_WC_SUCCESS)
+            verbs_on_sent(link);
+        else if (link != NULL)
+            verbs_pair_fail(link, which, status_of(wc->status), true);
+        break;
+    case WORK_READ:
+        if (link != NULL)
+            verbs_on_read(link, wc->status);
+        break;
+    }
+}
+
+void verbs_completions(struct verbs *self, struct verbs_rail *rail, bool all)
+{
+    struct ibv_wc wc[TAKE];
+    int n = TAKE;
+    while (n == TAKE && (all || self->events_tail - self->events_head < EVENTS_WAITING)) {
+        n = ibv_poll_cq(rail->cq, TAKE, wc);
+        for (int i = 0; i < n; i++)
+            on_completion(self, rail, &wc[i]);
+        if (n > 0)
+            self->busy_ns = self->now_ns;
+    }
+}
+
+/* ---- sleeping ---- */
+
+void verbs_wakeups(struct verbs *self)
+{
+    for (uint32_t i = 0; i < self->n_rails; i++) {
+        struct verbs_rail *rail = &self->rails[i];
+        struct ibv_cq *cq;
+        void *context;
+        if (!rail->armed || ibv_get_cq_event(rail->channel, &cq, &context) != 0)
+            continue;
+        ibv_ack_cq_events(cq, 1);
+        rail->armed = false;
+        self->counts.wakeups++;
+    }
+}
+
+bool verbs_arm(struct verbs *self)
+{
+    if (self->now_ns - self->busy_ns < SPIN_NS)
+        return false;
+    for (uint32_t i = 0; i < self->n_rails; i++) {
+        struct verbs_rail *rail = &self->rails[i];
+        if (rail->armed || rail->failed)
+            continue;
+        if (ibv_req_notify_cq(rail->cq, 0) != 0)
+            return false;
+        rail->armed = true;
+        verbs_completions(self, rail, false); /* what came before the queue was armed makes no event */
+    }
+    return self->busy_ns != self->now_ns;
+}
+
+/* ---- asynchronous events ---- */
+
+static void fail_links(struct verbs *self, const struct verbs_rail *rail, int status)
+{
+    for (uint32_t i = 0; i < self->max_peers; i++)
+        if (self->links[i] != NULL && self->links[i]->rail == rail)
+            verbs_pair_fail(self->links[i], CONTROL_MESSAGES, status, true);
+}
+
+static void on_port(struct verbs *self, struct verbs_rail *rail, bool active)
+{
+    if (rail->active == active)
+        return;
+    rail->active = active;
+    if (active)
+        log_info("net", "RDMA device %s port %u is up again", rail->choice.device, rail->choice.port);
+    else
+        log_warn("net", "RDMA device %s port %u is down: its peers cannot be reached until it is up again", rail->choice.device,
+                 rail->choice.port);
+    (void)self; /* what is under way is sent again by the device; if that takes too long, the peers go down one by one */
+}
+
+/* The port's addresses changed: what peers were told last is wrong. */
+static void on_address(struct verbs *self, struct verbs_rail *rail)
+{
+    struct device_port port;
+    if (device_query_port(rail->context, rail->choice.port, &port) != 0)
+        return;
+    uint8_t gid[16] = {0};
+    for (uint32_t i = 0; i < port.n_gids; i++)
+        if (port.gids[i].index == rail->choice.gid_index)
+            memcpy(gid, port.gids[i].bytes, 16);
+    bool lost = memcmp(gid, rail->choice.gid, 16) != 0;
+    if (rail->choice.link == DEVICE_LINK_INFINIBAND && port.lid != 0 && port.lid != rail->choice.lid) {
+        rail->choice.lid = port.lid;
+        fail_links(self, rail, HS_ERR_CANCELED);
+    } else if (lost && rail->choice.link == DEVICE_LINK_ETHERNET) {
+        log_warn("net", "RDMA device %s port %u has lost the address that peers know: restart the node if it does not come back",
+                 rail->choice.device, rail->choice.port);
+    }
+}
+
+static void on_async(struct verbs *self, struct verbs_rail *rail, const struct ibv_async_event *event)
+{
+    switch (event->event_type) {
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+        if (event->element.port_num == (int)rail->choice.port)
+            on_port(self, rail, event->event_type == IBV_EVENT_PORT_ACTIVE);
+        break;
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+        if (event->element.port_num == (int)rail->choice.port)
+            on_address(self, rail);
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR:
+        log_error("net", "RDMA device %s has failed (%s): its peers are lost until the node is restarted", rail->choice.device,
+                  ibv_event_type_str(event->event_type));
+        rail->failed = true;
+        fail_links(self, rail, HS_ERR_IO);
+        break;
+    default: /* of single queue pairs: their completions tell the same */
+        log_debug("net", "RDMA device %s: %s", rail->choice.device, ibv_event_type_str(event->event_type));
+    }
+}
+
+void verbs_async_events(struct verbs *self)
+{
+    for (uint32_t i = 0; i < self->n_rails; i++) {
+        struct verbs_rail *rail = &self->rails[i];
+        struct ibv_async_event event;
+        while (ibv_get_async_event(rail->context, &event) == 0) {
+            ibv_ack_async_event(&event); /* first: destroying what it is about waits for that */
+            on_async(self, rail, &event);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+#include <stdlib.h>
+
+#include "core/base/panic.h"
+#include "net/verbs/internal.h"
+
+void verbs_buffer_unref(struct verbs *self, struct verbs_buffer *buffer)
+{
+    hs_assert(buffer->references > 0);
+    if (--buffer->references > 0)
+        return;
+    struct verbs_link *link = buffer->link_id != 0 ? self->links[buffer->peer] : NULL;
+    if (link != NULL && link->id == buffer->link_id)
+        verbs_return_credit(link);
+    rail_return(buffer->rail, buffer);
+}
+
+static void release(struct verbs *self, struct verbs_event *event)
+{
+    if (event->buffer != NULL)
+        verbs_buffer_unref(self, event->buffer);
+    if (event->message != NULL)
+        buffer_pool_put_message(&self->pool, event->message);
+    event->buffer = NULL;
+    event->message = NULL;
+}
+
+static bool grow(struct verbs *self)
+{
+    uint32_t cap = self->events_cap ? self->events_cap * 2 : 256;
+    struct verbs_event *events = malloc(cap * sizeof *events);
+    if (events == NULL)
+        return false;
+    for (uint64_t i = self->events_given; i < self->events_tail; i++)
+        events[i & (cap - 1)] = self->events[i & (self->events_cap - 1)];
+    free(self->events);
+    self->events = events;
+    self->events_cap = cap;
+    return true;
+}
+
+bool verbs_event(struct verbs *self, const struct transport_event *event, struct verbs_buffer *buffer, struct message_buffer *message)
+{
+    struct verbs_event added = {.event = *event, .buffer = buffer, .message = message};
+    if (self->events_tail - self->events_given == self->events_cap && !grow(self)) {
+        if (buffer != NULL)
+            buffer->references++; /* the caller's, which release takes */
+        release(self, &added);
+        return false;
+    }
+    if (buffer != NULL)
+        buffer->references++;
+    self->events[self->events_tail++ & (self->events_cap - 1)] = added;
+    return true;
+}
+
+void verbs_events_release(struct verbs *self)
+{
+    for (; self->events_given < self->events_head; self->events_given++)
+        release(self, &self->events[self->events_given & (self->events_cap - 1)]);
+}
+
+int verbs_events_take(struct verbs *self, struct transport_event *events, int n)
+{
+    int count = 0;
+    while (count < n && self->events_head < self->events_tail) {
+        struct verbs_event *event = &self->events[self->events_head++ & (self->events_cap - 1)];
+        if (!event->dropped)
+            events[count++] = event->event;
+    }
+    return count;
+}
+
+void verbs_events_drop(struct verbs *self, uint32_t peer)
+{
+    for (uint64_t i = self->events_head; i < self->events_tail; i++) {
+        struct verbs_event *event = &self->events[i & (self->events_cap - 1)];
+        if (event->event.peer == peer)
+            event->dropped = true;
+    }
+}
+
+void verbs_events_fini(struct verbs *self)
+{
+    self->events_head = self->events_tail;
+    verbs_events_release(self);
+    free(self->events);
+    self->events = NULL;
+}

@@ -1,0 +1,339 @@
+/* From messages to packets: records in a ring, packets cut from it, sealed into registered buffers, posted in batches. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/codec.h"
+#include "core/base/panic.h"
+#include "net/verbs/internal.h"
+
+enum { BATCH = 16, FIRST_RING = 64 << 10, FIRST_UNRELIABLE = 8 << 10 };
+#define MEASURE_EVERY_NS UINT64_C(50000000)
+
+/* ---- the queue ---- */
+
+static void ring_write(struct verbs_link *link, const void *data, size_t len)
+{
+    size_t at = (size_t)(link->ring_head & (link->ring_cap - 1)), first = (size_t)link->ring_cap - at;
+    if (first > len)
+        first = len;
+    memcpy(link->ring + at, data, first);
+    if (len > first)
+        memcpy(link->ring, (const uint8_t *)data + first, len - first);
+    link->ring_head += len;
+}
+
+static bool grow_ring(struct verbs_link *link, uint64_t needed)
+{
+    uint64_t cap = link->ring_cap ? link->ring_cap : FIRST_RING;
+    while (cap < needed)
+        cap *= 2;
+    if (cap == link->ring_cap)
+        return true;
+    uint8_t *ring = malloc(cap);
+    if (ring == NULL)
+        return false;
+    uint64_t used = link->ring_head - link->ring_tail;
+    for (uint64_t done = 0; done < used;) {
+        uint64_t at = (link->ring_tail + done) & (link->ring_cap - 1), n = used - done;
+        if (n > link->ring_cap - at)
+            n = link->ring_cap - at;
+        memcpy(ring + done, link->ring + at, n);
+        done += n;
+    }
+    free(link->ring);
+    link->ring = ring;
+    link->ring_cap = cap;
+    link->ring_tail = 0;
+    link->ring_head = used;
+    return true;
+}
+
+int verbs_queue(struct verbs_link *link, const struct iovec *iov, int n, size_t len)
+{
+    uint64_t used = link->ring_head - link->ring_tail, needed = used + VERBS_RECORD_BYTES + len;
+    uint32_t record = (uint32_t)len;
+    if ((used > 0 && needed > link->owner->tuning.send_buffer_bytes) || !grow_ring(link, needed))
+        return HS_ERR_BUSY;
+    ring_write(link, &record, VERBS_RECORD_BYTES);
+    for (int i = 0; i < n; i++)
+        if (iov[i].iov_len)
+            ring_write(link, iov[i].iov_base, iov[i].iov_len);
+    verbs_activate(link);
+    return 0;
+}
+
+static bool grow_unreliable(struct verbs_link *link, size_t needed)
+{
+    uint32_t cap = link->unreliable_cap ? link->unreliable_cap : FIRST_UNRELIABLE;
+    while (cap < needed)
+        cap *= 2;
+    if (cap == link->unreliable_cap)
+        return true;
+    uint8_t *grown = cap <= VERBS_UNRELIABLE_BYTES ? realloc(link->unreliable, cap) : NULL;
+    if (grown == NULL)
+        return false;
+    link->unreliable = grown;
+    link->unreliable_cap = cap;
+    return true;
+}
+
+int verbs_queue_unreliable(struct verbs_link *link, const struct iovec *iov, int n, size_t len)
+{
+    uint32_t record = (uint32_t)len;
+    if (!grow_unreliable(link, link->unreliable_len + VERBS_RECORD_BYTES + len))
+        return HS_ERR_BUSY;
+    uint8_t *at = link->unreliable + link->unreliable_len;
+    memcpy(at, &record, VERBS_RECORD_BYTES);
+    at += VERBS_RECORD_BYTES;
+    for (int i = 0; i < n; i++) {
+        if (iov[i].iov_len)
+            memcpy(at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    link->unreliable_len += (uint32_t)(VERBS_RECORD_BYTES + len);
+    verbs_activate(link);
+    return 0;
+}
+
+/* ---- packets ---- */
+
+/* Whole records of the unreliable queue that fit one packet. */
+static uint32_t unreliable_part(const struct verbs_link *link, uint32_t from)
+{
+    uint32_t end = from, record;
+    while (end < link->unreliable_len) {
+        memcpy(&record, link->unreliable + end, VERBS_RECORD_BYTES);
+        if (end - from + VERBS_RECORD_BYTES + record > VERBS_PAYLOAD_BYTES)
+            break;
+        end += VERBS_RECORD_BYTES + record;
+    }
+    return end - from;
+}
+
+/* What the next packet carries, in one piece: a record may well go on in the packet after it. */
+static uint32_t stream_part(const struct verbs_link *link)
+{
+    uint64_t n = link->ring_head - link->ring_tail, to_end = link->ring_cap - (link->ring_tail & (link->ring_cap - 1));
+    n = n < to_end ? n : to_end;
+    return (uint32_t)(n < VERBS_PAYLOAD_BYTES ? n : VERBS_PAYLOAD_BYTES);
+}
+
+static bool credit_due(const struct verbs_link *link)
+{
+    return VERBS_CREDITS + link->returned_packets - link->granted_packets >= VERBS_CREDITS / 2;
+}
+
+void verbs_return_credit(struct verbs_link *link)
+{
+    link->returned_packets++;
+    if (credit_due(link))
+        verbs_activate(link);
+}
+
+struct cut { /* what a packet is made of */
+    enum packet_kind kind;
+    const uint8_t *data;
+    uint32_t len;
+};
+
+static bool next_cut(struct verbs_link *link, uint32_t unreliable_at, struct cut *out)
+{
+    bool content = unreliable_at < link->unreliable_len || link->ring_tail < link->ring_head;
+    bool credit = link->sent_packets < link->allowed_packets;
+    if (content && !credit && !link->stalled)
+        link->owner->counts.credit_stalls++;
+    link->stalled = content && !credit;
+    if (content && credit) {
+        bool unreliable = unreliable_at < link->unreliable_len;
+        *out = unreliable ? (struct cut){PACKET_UNRELIABLE, link->unreliable + unreliable_at, unreliable_part(link, unreliable_at)}
+                          : (struct cut){PACKET_STREAM, link->ring + (link->ring_tail & (link->ring_cap - 1)), stream_part(link)};
+        return true;
+    }
+    *out = (struct cut){PACKET_CREDIT, (const uint8_t *)"", 0};
+    return credit_due(link);
+}
+
+/* Header and sealed content; returns the packet's length, 0 if the cipher failed. */
+static uint32_t write_packet(struct verbs_link *link, const struct cut *cut, uint8_t *out)
+{
+    struct verbs *self = link->owner;
+    uint64_t counter;
+    uint8_t generation;
+    if (seal_session_next(&link->seal, self->now_ns, &counter, &generation) != 0)
+        return 0;
+    link->granted_packets = VERBS_CREDITS + link->returned_packets;
+    struct writer header;
+    writer_init(&header, out, VERBS_HEADER_BYTES);
+    write_u8(&header, (uint8_t)cut->kind);
+    write_u8(&header, generation);
+    write_u16(&header, 0);
+    write_u32(&header, (uint32_t)link->granted_packets);
+    write_u64(&header, link->expected_counter);
+    write_u64(&header, counter);
+    if (seal_session_seal(&link->seal, out, VERBS_HEADER_BYTES, cut->data, cut->len, out + VERBS_HEADER_BYTES) != 0)
+        return 0;
+    return VERBS_HEADER_BYTES + cut->len + SEAL_TAG_BYTES;
+}
+
+/* ---- posting ---- */
+
+struct batch {
+    struct ibv_send_wr requests[BATCH];
+    struct ibv_sge pieces[BATCH];
+    struct verbs_buffer *buffers[BATCH];
+    uint32_t n;
+};
+
+static void mark_signalled(struct verbs_link *link, struct ibv_send_wr *request, uint64_t posted)
+{
+    struct verbs *self = link->owner;
+    request->send_flags |= IBV_SEND_SIGNALED;
+    if (link->marks_head == link->marks_tail)
+        link->progress_ns = self->now_ns;
+    link->marks[link->marks_tail++ % VERBS_SEND_DEPTH] = posted;
+}
+
+/* Which of the batch tell of their end: one in VERBS_SIGNAL_EVERY, the last that holds a buffer, now and then one to measure. */
+static void choose_signals(struct verbs_link *link, struct batch *batch)
+{
+    struct verbs *self = link->owner;
+    bool measure = link->measure_mark == 0 && self->now_ns - link->measure_from_ns >= MEASURE_EVERY_NS;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct ibv_send_wr *request = &batch->requests[i];
+        uint64_t posted = link->posted + i + 1;
+        bool last = i + 1 == batch->n;
+        if (posted % VERBS_SIGNAL_EVERY == 0 || (last && (measure || !(request->send_flags & IBV_SEND_INLINE))))
+            mark_signalled(link, request, posted);
+        if (measure && last) {
+            link->measure_mark = posted;
+            link->measure_from_ns = self->now_ns;
+        }
+        request->next = last ? NULL : request + 1;
+    }
+}
+
+static bool post_batch(struct verbs_link *link, struct batch *batch)
+{
+    struct verbs *self = link->owner;
+    struct ibv_send_wr *bad = NULL;
+    if (batch->n == 0)
+        return true;
+    choose_signals(link, batch);
+    int failed = ibv_post_send(link->pairs[CONTROL_MESSAGES].qp, batch->requests, &bad);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        bool kept = !(batch->requests[i].send_flags & IBV_SEND_INLINE);
+        link->in_flight[(link->posted + i) % VERBS_SEND_DEPTH] = kept ? batch->buffers[i] : NULL;
+        if (!kept)
+            rail_give(link->rail, batch->buffers[i]);
+    }
+    link->posted += batch->n;
+    link->sent_ns = self->now_ns;
+    self->counts.posts += batch->n;
+    self->counts.doorbells++;
+    batch->n = 0;
+    return failed == 0;
+}
+
+static void add_to_batch(struct verbs_link *link, struct batch *batch, struct verbs_buffer *buffer, uint32_t len)
+{
+    uint32_t i = batch->n++;
+    batch->buffers[i] = buffer;
+    batch->pieces[i] = (struct ibv_sge){.addr = (uintptr_t)buffer->data, .length = len, .lkey = buffer->key};
+    batch->requests[i] = (struct ibv_send_wr){.wr_id = UINT64_C(1) << 56,
+                                              .sg_list = &batch->pieces[i],
+                                              .num_sge = 1,
+                                              .opcode = IBV_WR_SEND,
+                                              .send_flags = len <= link->rail->max_inline ? IBV_SEND_INLINE : 0};
+}
+
+/* Makes packets while there is something to say, credit, and room. False: something broke. */
+static bool make_packets(struct verbs_link *link, uint32_t *unreliable_at)
+{
+    struct batch batch = {.n = 0};
+    struct cut cut;
+    while (link->posted + batch.n - link->done < VERBS_SEND_DEPTH && next_cut(link, *unreliable_at, &cut)) {
+        struct verbs_buffer *buffer = rail_take(link->rail);
+        if (buffer == NULL) {
+            verbs_activate(link); /* out of memory for now */
+            break;
+        }
+        uint32_t len = write_packet(link, &cut, buffer->data);
+        if (len == 0) {
+            rail_give(link->rail, buffer);
+            return post_batch(link, &batch) && false;
+        }
+        if (cut.kind == PACKET_STREAM)
+            link->ring_tail += cut.len;
+        else if (cut.kind == PACKET_UNRELIABLE)
+            *unreliable_at += cut.len;
+        else
+            link->owner->counts.credit_packets++;
+        link->sent_packets += cut.kind != PACKET_CREDIT;
+        add_to_batch(link, &batch, buffer, len);
+        if (batch.n == BATCH && !post_batch(link, &batch))
+            return false;
+    }
+    return post_batch(link, &batch);
+}
+
+void verbs_flush(struct verbs_link *link)
+{
+    if (!verbs_link_usable(link))
+        return;
+    uint32_t unreliable_at = 0;
+    uint64_t posted = link->posted;
+    bool good = make_packets(link, &unreliable_at);
+    if (unreliable_at > 0) {
+        link->unreliable_len -= unreliable_at;
+        memmove(link->unreliable, link->unreliable + unreliable_at, link->unreliable_len);
+    }
+    if (!good)
+        verbs_pair_fail(link, CONTROL_MESSAGES, HS_ERR_IO, true);
+    else if (link->posted != posted)
+        verbs_timer_at(link->owner, link->owner->now_ns + link->owner->tuning.peer_timeout_ns / 2);
+}
+
+/* ---- the end of what was posted ---- */
+
+static void sample_round_trip(struct verbs_link *link)
+{
+    struct transport_peer_stats *stats = &link->owner->peer_stats[link->peer];
+    uint64_t sample = link->owner->now_ns - link->measure_from_ns;
+    uint64_t error = sample > stats->rtt_ns ? sample - stats->rtt_ns : stats->rtt_ns - sample;
+    if (stats->rtt_ns == 0) {
+        stats->rtt_ns = sample;
+        stats->rtt_variance_ns = sample / 2;
+    } else { /* RFC 6298 */
+        stats->rtt_variance_ns = (3 * stats->rtt_variance_ns + error) / 4;
+        stats->rtt_ns = (7 * stats->rtt_ns + sample) / 8;
+    }
+    link->measure_mark = 0;
+}
+
+void verbs_on_sent(struct verbs_link *link)
+{
+    hs_assert(link->marks_head != link->marks_tail);
+    uint64_t until = link->marks[link->marks_head++ % VERBS_SEND_DEPTH];
+    for (; link->done < until; link->done++) {
+        struct verbs_buffer *buffer = link->in_flight[link->done % VERBS_SEND_DEPTH];
+        if (buffer != NULL)
+            rail_give(link->rail, buffer);
+    }
+    link->heard_ns = link->progress_ns = link->owner->now_ns;
+    if (link->measure_mark != 0 && until >= link->measure_mark)
+        sample_round_trip(link);
+    verbs_activate(link);
+}
+
+struct verbs_buffer *verbs_take_in_flight(struct verbs_link *link)
+{
+    struct verbs_buffer *chain = NULL;
+    for (; link->done < link->posted; link->done++) {
+        struct verbs_buffer *buffer = link->in_flight[link->done % VERBS_SEND_DEPTH];
+        if (buffer == NULL)
+            continue;
+        buffer->next = chain;
+        chain = buffer;
+    }
+    return chain;
+}
