@@ -38,7 +38,7 @@ struct net_tuning {
     uint32_t send_buffer_bytes;    /* 4 MiB per peer, at least 2 MiB: beyond it send says HS_ERR_BUSY */
     uint32_t max_peers;            /* 1024 */
     uint32_t max_half_open;        /* 64 handshakes that others began; over a quarter of it they must prove their address */
-    uint32_t ciphers;              /* mask of 1 << enum seal_cipher; all that this CPU does well */
+    uint32_t ciphers;              /* mask of 1 << enum seal_cipher; all that this CPU does well, never SEAL_CIPHER_NONE */
 };
 
 /* Reads a key file: 64 hexadecimal digits or 32 raw bytes, surrounding blanks ignored. 0 or HS_ERR_IO, HS_ERR_PARSE. */

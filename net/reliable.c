@@ -198,19 +198,26 @@ static void run_timers(struct reliable *self)
     reliable_handshake_timers(self);
 }
 
+static void flush_active(struct reliable *self)
+{
+    for (struct session *session = self->active, *next; session != NULL; session = next) {
+        next = session->active_next;
+        reliable_flush(session);
+    }
+    if (self->out_n > 0)
+        reliable_out_send(self);
+}
+
 static int reliable_poll(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n)
 {
     struct reliable *self = self_of(transport);
     if (now_ns > self->now_ns)
         self->now_ns = now_ns;
     release_given(self);
+    flush_active(self); /* what was queued since the last poll: it must not wait while we look for more */
     receive_all(self);
     run_timers(self);
-    for (struct session *session = self->active, *next; session != NULL; session = next) {
-        next = session->active_next;
-        reliable_flush(session);
-    }
-    reliable_out_send(self);
+    flush_active(self);
     return hand_out(self, events, n);
 }
 
@@ -439,7 +446,7 @@ static struct net_tuning with_defaults(const struct net_tuning *given)
     t.send_buffer_bytes = t.send_buffer_bytes ? t.send_buffer_bytes : 4 << 20;
     t.max_peers = t.max_peers ? t.max_peers : 1024;
     t.max_half_open = t.max_half_open ? t.max_half_open : 64;
-    uint32_t available = seal_ciphers_available();
+    uint32_t available = seal_ciphers_available() | (t.ciphers & 1u << SEAL_CIPHER_NONE);
     t.ciphers = t.ciphers ? t.ciphers & available : available;
     return t;
 }

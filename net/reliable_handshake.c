@@ -166,11 +166,9 @@ void reliable_on_response(struct reliable *self, const struct carrier_datagram *
     }
     struct peer *peer = session->peer;
     struct handshake *handshake = session->handshake;
-    bool known = read_hello(payload, len, &hello) &&
-                 (hello.ciphers == 1u << SEAL_CIPHER_AES_256_GCM || hello.ciphers == 1u << SEAL_CIPHER_CHACHA20_POLY1305) &&
-                 (hello.ciphers & self->tuning.ciphers) != 0;
-    enum seal_cipher cipher =
-        hello.ciphers == 1u << SEAL_CIPHER_AES_256_GCM ? SEAL_CIPHER_AES_256_GCM : SEAL_CIPHER_CHACHA20_POLY1305;
+    bool known = read_hello(payload, len, &hello);
+    enum seal_cipher cipher = known ? seal_cipher_choose(self->tuning.ciphers, hello.ciphers) : (enum seal_cipher)0;
+    known = known && cipher != 0 && hello.ciphers == 1u << cipher;
     if (!known || establish(session, &hello, cipher) != 0) {
         self->stats.rejected++;
         peer->outgoing = NULL;

@@ -10,8 +10,8 @@
  *     read   <-- e, {payload} ----   write
  *     finish                         finish         -> one chain secret per direction
  *
- * A seal_session then seals packets both ways: AEAD (AES-256-GCM through libcrypto, or ChaCha20-Poly1305 through libsodium;
- * RFC 5116, RFC 8439) with the packet's 64-bit counter as nonce and a header as associated data. The sender moves to a new
+ * A seal_session then seals packets both ways: AEAD (AES-256-GCM through libcrypto, for short packets seal_aes.h; or
+ * ChaCha20-Poly1305 through libsodium; RFC 5116, RFC 8439) with the packet's 64-bit counter as nonce and a header as associated data. The sender moves to a new
  * key by count or time ("generation", a one-way ratchet over BLAKE2b); the receiver follows, keeps the key before for a
  * short overlap, and refuses every counter that it has seen or that has left its window.
  *
@@ -33,11 +33,11 @@ enum { SEAL_HANDSHAKE_OVERHEAD = 48 };
 /* Packets older than the newest by this many are refused. */
 enum { SEAL_REPLAY_WINDOW = 8192 };
 
-/* Numbers on the wire. */
-enum seal_cipher { SEAL_CIPHER_AES_256_GCM = 1, SEAL_CIPHER_CHACHA20_POLY1305 = 2 };
+/* Numbers on the wire. NONE seals nothing and shows what sealing costs: for benchmarks whose both ends ask for it outright. */
+enum seal_cipher { SEAL_CIPHER_AES_256_GCM = 1, SEAL_CIPHER_CHACHA20_POLY1305 = 2, SEAL_CIPHER_NONE = 3 };
 
 const char *seal_cipher_name(enum seal_cipher cipher);
-/* Mask of 1 << cipher of what this machine does well: both with AES instructions, else ChaCha20-Poly1305 alone. */
+/* Mask of 1 << cipher of what this machine does well: both with AES instructions, else ChaCha20-Poly1305 alone; never NONE. */
 uint32_t seal_ciphers_available(void);
 /* The one to use among both sides' masks; 0 when they share none. */
 enum seal_cipher seal_cipher_choose(uint32_t ours, uint32_t theirs);
@@ -70,7 +70,7 @@ void seal_handshake_fini(struct seal_handshake *handshake);
 /* One key of one direction. */
 struct seal_key {
     enum seal_cipher cipher;
-    void *context; /* EVP_CIPHER_CTX with its key schedule, reused for every packet */
+    void *context; /* AES-256-GCM: key schedules, reused for every packet */
     uint8_t key[SEAL_KEY_BYTES];
 };
 

@@ -22,6 +22,8 @@ enum {
     SOCKET_BUFFER_BYTES = 8 << 20,
     RECEIVE_MESSAGES = 32,
     RECEIVE_BYTES = 65536, /* the longest datagram, or run of datagrams that the kernel joined */
+    STREAM_STREAK = 3, /* looks in a row that found something make a stream, */
+    LONE_LOOKS = 64,   /* so many that found one datagram end it */
     SEND_MESSAGES = 64,
     SEND_PIECES = 256,
     MAX_SEGMENTS = 60,         /* the kernel takes 64 */
@@ -48,6 +50,9 @@ struct udp {
     union control in_control[RECEIVE_MESSAGES];
     uint8_t *in_data; /* [RECEIVE_MESSAGES][RECEIVE_BYTES] */
     uint32_t in_len, current, offset;
+    bool drained;    /* the last look left nothing behind, as far as is known: the next receive says so without asking the kernel */
+    bool streaming;  /* many are asked for, and the kernel may join them */
+    uint32_t streak, lone_looks; /* looks in a row that found something; that found one datagram */
 
     struct mmsghdr out[SEND_MESSAGES];
     struct iovec out_iov[SEND_PIECES];
@@ -140,10 +145,25 @@ static uint32_t send_batch(struct udp *self, const struct carrier_datagram *data
     return done;
 }
 
+/* One datagram alone: the plain call costs the kernel less. False: as send_batch's 0. */
+static bool send_one(struct udp *self, const struct carrier_datagram *datagram)
+{
+    socklen_t len = udp_address_to_sockaddr(&datagram->address, self->family, &self->out_to[0]);
+    if (sendto(self->fd, datagram->data, datagram->len, MSG_DONTWAIT, (struct sockaddr *)&self->out_to[0], len) >= 0)
+        count_sent(self, datagram, 1);
+    else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == EINTR)
+        return false;
+    else
+        self->stats.dropped_datagrams++; /* unreachable, too long, forbidden: as if lost on the way */
+    return true;
+}
+
 static int udp_send(struct carrier *carrier, const struct carrier_datagram *datagrams, uint32_t n)
 {
     struct udp *self = self_of(carrier);
     uint32_t done = 0;
+    if (n == 1)
+        return send_one(self, datagrams);
     while (done < n) {
         uint32_t count = send_batch(self, datagrams + done, n - done);
         if (count == 0)
@@ -170,16 +190,55 @@ static uint32_t segment_bytes(const struct udp *self, uint32_t m)
     return self->in[m].msg_len ? self->in[m].msg_len : 1;
 }
 
-static int refill(struct udp *self)
+/* Whether the kernel may join datagrams on their way to us. What it joins between two calls looks broken and is as if lost. */
+static void set_joining(struct udp *self, bool on)
+{
+    int value = on, kept = errno;
+    setsockopt(self->fd, SOL_UDP, UDP_GRO, &value, sizeof value); /* where it is unknown, each message is one datagram */
+    errno = kept;
+    self->streaming = on;
+    self->streak = self->lone_looks = 0;
+}
+
+static int look_for_one(struct udp *self)
+{
+    socklen_t from_len = sizeof self->in_from[0];
+    ssize_t len = recvfrom(self->fd, self->in_data, RECEIVE_BYTES, MSG_DONTWAIT, (struct sockaddr *)&self->in_from[0], &from_len);
+    if (len < 0)
+        return -1;
+    self->in[0].msg_len = (uint32_t)len;
+    self->in[0].msg_hdr.msg_controllen = 0;
+    if (++self->streak >= STREAM_STREAK)
+        set_joining(self, true);
+    return 1;
+}
+
+static int look_for_many(struct udp *self)
 {
     for (uint32_t i = 0; i < RECEIVE_MESSAGES; i++) {
         self->in[i].msg_hdr.msg_namelen = sizeof self->in_from[i];
         self->in[i].msg_hdr.msg_controllen = sizeof self->in_control[i];
     }
-    self->current = self->offset = self->in_len = 0;
     int n = recvmmsg(self->fd, self->in, RECEIVE_MESSAGES, MSG_DONTWAIT, NULL);
-    if (n < 0)
+    if (n == 1 && self->in[0].msg_hdr.msg_controllen == 0)
+        self->lone_looks++;
+    else if (n > 0)
+        self->lone_looks = 0;
+    else if (self->lone_looks >= LONE_LOOKS)
+        set_joining(self, false);
+    return n;
+}
+
+/* While datagrams come one by one, one is asked for and nothing else, which costs the kernel less; in a stream as many as there are. */
+static int refill(struct udp *self)
+{
+    self->current = self->offset = self->in_len = 0;
+    int n = self->streaming ? look_for_many(self) : look_for_one(self);
+    if (n < 0) {
+        self->streak = 0;
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNREFUSED ? 0 : HS_ERR_IO;
+    }
+    self->drained = n < RECEIVE_MESSAGES;
     self->in_len = (uint32_t)n;
     return n;
 }
@@ -188,6 +247,10 @@ static int udp_receive(struct carrier *carrier, struct carrier_datagram *datagra
 {
     struct udp *self = self_of(carrier);
     if (self->current == self->in_len) {
+        if (self->drained) {
+            self->drained = false;
+            return 0;
+        }
         int status = refill(self);
         if (status <= 0)
             return status;
@@ -315,7 +378,7 @@ static void set_socket_buffer(int fd, int force, int plain)
 
 static void set_options(struct udp *self)
 {
-    int on = 1, off = 0, no_discovery = IP_PMTUDISC_DONT;
+    int off = 0, no_discovery = IP_PMTUDISC_DONT;
     set_socket_buffer(self->fd, SO_RCVBUFFORCE, SO_RCVBUF);
     set_socket_buffer(self->fd, SO_SNDBUFFORCE, SO_SNDBUF);
     if (self->family == AF_INET6)
@@ -323,7 +386,6 @@ static void set_options(struct udp *self)
     else /* a path narrower than Ethernet may cut our datagrams up rather than swallow them */
         setsockopt(self->fd, IPPROTO_IP, IP_MTU_DISCOVER, &no_discovery, sizeof no_discovery);
     self->segments = setsockopt(self->fd, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0;
-    setsockopt(self->fd, SOL_UDP, UDP_GRO, &on, sizeof on); /* where it is unknown, each message is one datagram */
 }
 
 static int bind_socket(struct udp *self, const char *text, const struct carrier_address *address, struct error *err)

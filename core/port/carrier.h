@@ -3,6 +3,10 @@
  *
  * Datagrams may be lost, doubled, reordered or cut off by a restart; never merged. net/reliable builds transport.h on any
  * of them. All calls come from one thread and never block.
+ *
+ * Datagrams come and go in bursts. Received data stays where the carrier has it (an mbuf, a kernel-filled buffer) until the next
+ * receive; net/reliable opens it from there into memory of its own. A carrier with transmit buffers of its own lends them (lend),
+ * so that a datagram is sealed where it will be sent from; the headers in front are the carrier's business.
  */
 #ifndef HEARSAY_PORT_CARRIER_H
 #define HEARSAY_PORT_CARRIER_H
@@ -25,13 +29,15 @@ struct carrier_datagram {
 };
 
 struct carrier_stats {
-    uint64_t sent_datagrams, sent_bytes, received_datagrams, received_bytes, dropped_datagrams;
+    uint64_t sent_datagrams, sent_bytes, received_datagrams, received_bytes;
+    uint64_t dropped_datagrams; /* could not be sent */
+    uint64_t missed_datagrams;  /* arrived and found no room: full socket buffer or receive ring, no free buffer */
 };
 
 struct carrier;
 
 struct carrier_ops {
-    /* Largest payload of one datagram, in bytes. */
+    /* Largest payload of one datagram, in bytes: 1,200 to 65,000. Peers agree on the smaller of theirs. */
     uint32_t (*mtu)(const struct carrier *carrier);
     /* Text "host:port" to address (never a name look-up that blocks at run time: the result is cached by the caller). 0 or HS_ERR_PARSE, HS_ERR_NOT_FOUND. */
     int (*resolve)(struct carrier *carrier, const char *text, struct carrier_address *out);
@@ -39,7 +45,10 @@ struct carrier_ops {
     void (*format)(const struct carrier *carrier, const struct carrier_address *address, char *text, size_t size);
     /* Hands over up to n datagrams; returns how many were taken (the rest: try later), or HS_ERR_*. */
     int (*send)(struct carrier *carrier, const struct carrier_datagram *datagrams, uint32_t n);
-    /* Fills up to n datagrams; returns how many, or HS_ERR_*. */
+    /* Memory of mtu bytes for one datagram, or NULL when none is free now. It is the carrier's again once send has taken it; the
+     * borrower sends what it borrowed in that order, or keeps it. The slot may be NULL: send copies out of the caller's memory. */
+    uint8_t *(*lend)(struct carrier *carrier);
+    /* Fills up to n datagrams; returns how many, 0 when there is nothing now, or HS_ERR_*. */
     int (*receive)(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
     /* Own address in text, as peers would reach it. */
     void (*local)(const struct carrier *carrier, char *text, size_t size);
