@@ -15,7 +15,7 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int log_level = LOG_LEVEL_INFO;
 static _Atomic int log_format = LOG_FORMAT_TEXT;
 
-static _Atomic uint64_t log_window; /* second << COUNT_BITS | lines in it */
+static _Atomic uint64_t log_windows[2]; /* of warnings, of infos: second << COUNT_BITS | lines in it */
 static _Atomic uint64_t left_out, left_out_untold;
 enum { COUNT_BITS = 16 };
 
@@ -52,19 +52,20 @@ static void format_time(char *out, size_t cap)
     snprintf(out + n, cap - n, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-/* Whether this second still has room for a line. */
-static bool has_room(void)
+/* Whether this second still has room for a line of the level. */
+static bool has_room(enum log_level level)
 {
+    _Atomic uint64_t *window = &log_windows[level == LOG_LEVEL_INFO];
     const uint64_t count_mask = (1u << COUNT_BITS) - 1;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    uint64_t second = (uint64_t)now.tv_sec, old = atomic_load_explicit(&log_window, memory_order_relaxed), next;
+    uint64_t second = (uint64_t)now.tv_sec, old = atomic_load_explicit(window, memory_order_relaxed), next;
     do {
         bool same = old >> COUNT_BITS == second;
         if (same && (old & count_mask) >= LOG_LINES_PER_S)
             return false;
         next = same ? old + 1 : second << COUNT_BITS | 1;
-    } while (!atomic_compare_exchange_weak_explicit(&log_window, &old, next, memory_order_relaxed, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(window, &old, next, memory_order_relaxed, memory_order_relaxed));
     return true;
 }
 
@@ -100,7 +101,7 @@ void log_write(enum log_level level, const char *area, const char *format, ...)
 {
     if (!log_enabled(level))
         return;
-    if (level != LOG_LEVEL_ERROR && !log_enabled(LOG_LEVEL_DEBUG) && !has_room()) {
+    if (level != LOG_LEVEL_ERROR && !log_enabled(LOG_LEVEL_DEBUG) && !has_room(level)) {
         atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&left_out_untold, 1, memory_order_relaxed);
         return;

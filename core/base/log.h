@@ -7,8 +7,8 @@
  * An error is logged once, where it is first understood. Never log prompt text. Threading: every function may be called
  * from any thread; a line is written whole. log_setup is called once, before threads start.
  *
- * Warnings and infos beyond LOG_LINES_PER_S in one second are left out, and the next line says how many: a peer that fails a
- * thousand requests a second must not fill a disk. Errors always get through, and at level debug everything does.
+ * Warnings beyond LOG_LINES_PER_S in one second are left out, infos likewise and apart from them, and the next line says how many: a
+ * peer that fails a thousand requests a second must not fill a disk. Errors always get through, and at level debug everything does.
  */
 #ifndef HEARSAY_BASE_LOG_H
 #define HEARSAY_BASE_LOG_H

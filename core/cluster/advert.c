@@ -33,6 +33,7 @@ struct advert {
     uint32_t cap_blocks;
     struct list waiting[DEPTHS], advertised[DEPTHS];
     uint32_t n_waiting;
+    uint64_t displaced;
     struct change *log; /* change s lies at s % ADVERT_LOG_CHANGES */
     uint64_t sequence;
 };
@@ -230,6 +231,16 @@ bool advert_pending(const struct advert *a)
     return next != NIL && (!is_full(a) || may_displace(a, next));
 }
 
+uint32_t advert_waiting(const struct advert *a)
+{
+    return a->n_waiting;
+}
+
+uint64_t advert_displaced(const struct advert *a)
+{
+    return a->displaced;
+}
+
 uint32_t advert_pump(struct advert *a, uint32_t budget)
 {
     uint32_t changes = 0;
@@ -241,6 +252,7 @@ uint32_t advert_pump(struct advert *a, uint32_t budget)
             uint32_t deepest = deepest_advertised(a);
             withdraw(a, deepest);
             link_first(a, deepest);
+            a->displaced++;
             changes++;
         }
         if (block_set_add(a->set, a->blocks[next].name) != 1)

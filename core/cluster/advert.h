@@ -31,6 +31,9 @@ void advert_add(struct advert *advert, uint64_t parent, const uint64_t *names, u
 void advert_remove(struct advert *advert, const uint64_t *names, uint32_t n);
 /* Moves waiting blocks into the set, at most budget changes; returns how many changes it logged. */
 uint32_t advert_pump(struct advert *advert, uint32_t budget);
+/* Blocks held that peers are not told of, now; and those that made room for shallower ones at the cap, ever. */
+uint32_t advert_waiting(const struct advert *advert);
+uint64_t advert_displaced(const struct advert *advert);
 /* Whether pump with a budget would change anything. */
 bool advert_pending(const struct advert *advert);
 /* Forgets everything; sequence restarts at 0 (the caller starts a new epoch). */

@@ -18,8 +18,10 @@ void books_open(struct cluster *c, struct route_ticket *ticket, uint64_t boot_id
         ticket->intent_id = rng_u64(&c->rng);
     while (!ticket->intent_id);
     c->books.typical_tokens += (ticket->uncached_tokens - c->books.typical_tokens) / 16;
-    if (c->books.n_bookings == BOOKINGS_MAX)
+    if (c->books.n_bookings == BOOKINGS_MAX) {
+        limit_hit(c->count.limits[CLUSTER_LIMIT_BOOKINGS], 1);
         return;
+    }
     c->books.bookings[c->books.n_bookings++] = (struct booking){.id = ticket->intent_id,
                                                                 .boot_id = boot_id,
                                                                 .decided_ns = ticket->decided_ns,

@@ -53,6 +53,7 @@ int cluster_create(const struct cluster_config *config, const struct env *env, s
     c->started_ns = env_now_ns(env);
     c->next_probe_ns = c->next_revive_ns = c->next_sync_ns = c->started_ns;
     c->budget.max_blocks = c->config.max_replica_blocks;
+    c->budget.max_of_one = (c->config.max_replica_blocks + 1) / 2;
     c->probe_number = rng_u64(&c->rng) >> 1; /* acknowledgements of an earlier life match nothing */
     c->self_transmits = UINT32_MAX;
     c->books.repeat_share = 0.75; /* until known: a head that somebody has already is one that keeps coming */

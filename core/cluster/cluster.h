@@ -49,7 +49,7 @@ struct cluster_config {
     uint64_t gossip_interval_ns;
     uint64_t gossip_bytes_per_s; /* cap towards each peer, 0: default */
     uint32_t push_back_depth;    /* waiting requests at which a peer is left alone (mode longest and the flag) */
-    uint32_t max_replica_blocks; /* over all peers, 0: default */
+    uint32_t max_replica_blocks; /* over all peers, of which one may have half; 0: default */
     uint32_t max_advertised_blocks; /* of our own, 0: default */
 };
 

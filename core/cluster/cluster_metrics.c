@@ -19,6 +19,41 @@ const char *cluster_state_name(enum cluster_peer_state state)
     return states[state];
 }
 
+/* Without advice: what is over it comes a little later, or is a little less well placed. */
+static const struct limit_spec limit_specs[CLUSTER_LIMITS] = {
+    [CLUSTER_LIMIT_MEMBERS] = {"members", "cluster", "further nodes are left out of the group as this node sees it", true},
+    [CLUSTER_LIMIT_ADVERTISED] = {"advertised_blocks", "cluster",
+                                  "peers are told of the beginnings of prompts only; raise --max-advertised-blocks", true},
+    [CLUSTER_LIMIT_REPLICAS] = {"replica_blocks", "cluster",
+                                "some of what peers have cached is not known here; raise --max-replica-blocks", true},
+    [CLUSTER_LIMIT_REPLICA_OF_ONE] = {"replica_blocks_of_one_peer", "cluster",
+                                      "some of what one peer has cached is not known here; raise --max-replica-blocks, of which one peer "
+                                      "may have half",
+                                      true},
+    [CLUSTER_LIMIT_GOSSIP_BYTES] = {"gossip_bytes_per_second", "cluster", NULL, false},
+    [CLUSTER_LIMIT_BOOKINGS] = {"route_bookings", "cluster", NULL, true},
+    [CLUSTER_LIMIT_INTENTS] = {"route_intents", "cluster", NULL, true},
+};
+
+static bool register_limits(struct cluster *c)
+{
+    const uint64_t maxima[CLUSTER_LIMITS] = {
+        [CLUSTER_LIMIT_MEMBERS] = MEMBERS_MAX,
+        [CLUSTER_LIMIT_ADVERTISED] = c->config.max_advertised_blocks,
+        [CLUSTER_LIMIT_REPLICAS] = c->budget.max_blocks,
+        [CLUSTER_LIMIT_REPLICA_OF_ONE] = c->budget.max_of_one,
+        [CLUSTER_LIMIT_GOSSIP_BYTES] = c->config.gossip_bytes_per_s,
+        [CLUSTER_LIMIT_BOOKINGS] = BOOKINGS_MAX,
+        [CLUSTER_LIMIT_INTENTS] = INTENTS_MAX,
+    };
+    for (int i = 0; i < CLUSTER_LIMITS; i++) {
+        c->count.limits[i] = metrics_limit(c->metrics, &limit_specs[i], maxima[i]);
+        if (!c->count.limits[i])
+            return false;
+    }
+    return true;
+}
+
 static bool register_router(struct cluster *c)
 {
     struct cluster_metrics *m = &c->count;
@@ -85,14 +120,37 @@ bool cluster_metrics_register(struct cluster *c)
     m->advertised = metrics_gauge(c->metrics, "hearsay_advertised_blocks", "", "Blocks that this node advertises.", 1);
     m->replica_age =
         metrics_gauge(c->metrics, "hearsay_replica_age_seconds", "", "Age of the oldest replica of a live peer.", 1000000);
-    return ok && m->advertised && m->replica_age && register_members(c) && register_router(c);
+    m->unadvertised = metrics_gauge(c->metrics, "hearsay_unadvertised_blocks", "", "Cached blocks that peers are not told of.", 1);
+    return ok && m->advertised && m->unadvertised && m->replica_age && register_members(c) && register_router(c) && register_limits(c);
 }
 
 void cluster_metrics_member(struct cluster *c, struct member *m)
 {
     char labels[METRICS_LABEL_BYTES];
     metrics_label(labels, "peer", m->name[0] ? m->name : m->address);
+    metrics_release_gauge(c->metrics, m->replica_gauge); /* of an earlier name, or of the same */
     m->replica_gauge = metrics_gauge(c->metrics, "hearsay_replica_blocks", labels, "Blocks known of each peer.", 1);
+}
+
+static void update_limits(struct cluster *c, uint64_t now_ns)
+{
+    struct limit **limits = c->count.limits;
+    uint32_t n_intents = 0, largest = 0;
+    for (int i = 0; i < INTENTS_MAX; i++)
+        n_intents += c->books.intents[i].id && c->books.intents[i].expires_ns > now_ns;
+    for (uint32_t i = 0; i < c->n_members; i++) {
+        uint32_t blocks = replica_blocks(&c->members[i]->replica);
+        largest = blocks > largest ? blocks : largest;
+    }
+    limit_use(limits[CLUSTER_LIMIT_MEMBERS], c->n_members);
+    limit_use(limits[CLUSTER_LIMIT_ADVERTISED], block_set_len(advert_set(c->advert)));
+    limit_set_hits(limits[CLUSTER_LIMIT_ADVERTISED], advert_displaced(c->advert));
+    limit_use(limits[CLUSTER_LIMIT_REPLICAS], c->budget.blocks);
+    limit_set_hits(limits[CLUSTER_LIMIT_REPLICAS], c->budget.left_out);
+    limit_use(limits[CLUSTER_LIMIT_REPLICA_OF_ONE], largest);
+    limit_set_hits(limits[CLUSTER_LIMIT_REPLICA_OF_ONE], c->budget.left_out_of_one);
+    limit_use(limits[CLUSTER_LIMIT_BOOKINGS], c->books.n_bookings);
+    limit_use(limits[CLUSTER_LIMIT_INTENTS], n_intents);
 }
 
 void cluster_metrics_update(struct cluster *c, uint64_t now_ns)
@@ -110,4 +168,6 @@ void cluster_metrics_update(struct cluster *c, uint64_t now_ns)
     gauge_set(c->count.health, c->local_health);
     gauge_set(c->count.advertised, block_set_len(advert_set(c->advert)));
     gauge_set(c->count.replica_age, (int64_t)(oldest_ns / 1000));
+    gauge_set(c->count.unadvertised, advert_waiting(c->advert));
+    update_limits(c, now_ns);
 }

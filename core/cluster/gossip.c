@@ -47,6 +47,8 @@ bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now
 {
     fill_bucket(c, &m->bucket, now_ns);
     if (m->bucket.level <= 0)
+        limit_hit(c->count.limits[CLUSTER_LIMIT_GOSSIP_BYTES], 1);
+    if (m->bucket.level <= 0)
         return false; /* the last message may have gone into debt, so that a page larger than the burst is not stuck for ever */
     m->bucket.level -= (double)bytes;
     return true;

@@ -26,6 +26,7 @@ static struct intent *slot(struct cluster *c, uint64_t now_ns)
         if (at->expires_ns < best->expires_ns)
             best = at;
     }
+    limit_hit(c->count.limits[CLUSTER_LIMIT_INTENTS], 1);
     return best;
 }
 

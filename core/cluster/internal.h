@@ -87,11 +87,23 @@ struct probe {
     uint32_t for_peer;
 };
 
+enum cluster_limit {
+    CLUSTER_LIMIT_MEMBERS,
+    CLUSTER_LIMIT_ADVERTISED,
+    CLUSTER_LIMIT_REPLICAS,
+    CLUSTER_LIMIT_REPLICA_OF_ONE,
+    CLUSTER_LIMIT_GOSSIP_BYTES,
+    CLUSTER_LIMIT_BOOKINGS,
+    CLUSTER_LIMIT_INTENTS,
+    CLUSTER_LIMITS,
+};
+
 struct cluster_metrics {
     struct counter *sent_bytes, *received_bytes, *rounds, *relays, *pulls, *manifests, *pages, *rejected, *suspicions, *deaths,
         *intents;
     struct counter *reasons[2][6], *outcomes[5];
-    struct gauge *states[5], *health, *advertised, *replica_age;
+    struct gauge *states[5], *health, *advertised, *unadvertised, *replica_age;
+    struct limit *limits[CLUSTER_LIMITS];
     struct histogram *predicted, *actual, *miss;
 };
 
@@ -171,6 +183,8 @@ void gossip_relay(struct cluster *c, const struct member *from, const struct wir
                   uint64_t now_ns);
 
 /* sync.c */
+/* It became alive: what we hold is told and what it holds is asked, without waiting for a round. */
+void sync_begin(struct cluster *c, struct member *m, uint64_t now_ns);
 void sync_on_digest(struct cluster *c, struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
                     uint64_t now_ns);
 void sync_on_pull(struct cluster *c, struct member *from, const struct wire_pull *pull, uint64_t now_ns);

@@ -33,6 +33,8 @@ static bool grow(struct cluster *c)
 
 struct member *member_add(struct cluster *c, uint32_t peer)
 {
+    if (c->n_members >= MEMBERS_MAX)
+        limit_hit(c->count.limits[CLUSTER_LIMIT_MEMBERS], 1);
     if (c->n_members >= MEMBERS_MAX || !grow(c))
         return NULL;
     struct member *m = calloc(1, sizeof *m);
@@ -62,8 +64,7 @@ void member_free(struct cluster *c, struct member *m)
         u64_map_remove(&c->by_peer, m->alias);
     if (m->boot_id && member_by_boot(c, m->boot_id) == m)
         u64_map_remove(&c->by_boot, m->boot_id);
-    if (m->replica_gauge)
-        gauge_set(m->replica_gauge, 0);
+    metrics_release_gauge(c->metrics, m->replica_gauge);
     replica_fini(&m->replica);
     free(m);
 }
@@ -118,12 +119,13 @@ void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_sta
         replica_clear(&m->replica);
         intents_forget(c, m->boot_id);
         m->has_header = false; /* routable again only after it spoke */
+        m->ask_at_ns = 0;
         if (m->replica_gauge)
             gauge_set(m->replica_gauge, 0);
     }
     member_announce(c, m, out);
-    if (state == CLUSTER_PEER_ALIVE && !is_passing && m->up) /* what we hold, without waiting for a round */
-        gossip_push(c, m, advert_sequence(c->advert) + 1, 0, 1, now_ns);
+    if (state == CLUSTER_PEER_ALIVE && !is_passing && m->up)
+        sync_begin(c, m, now_ns);
     if (state == CLUSTER_PEER_ALIVE && old == CLUSTER_PEER_DEAD)
         swim_call_the_dead(c, now_ns);
 }

@@ -39,8 +39,12 @@ int replica_enter_epoch(struct replica *r, struct wire_epoch epoch)
 /* Whether it is new. */
 static bool add(struct replica *r, uint64_t name)
 {
-    if (r->budget->blocks >= r->budget->max_blocks) {
+    struct replica_budget *budget = r->budget;
+    bool is_full = budget->blocks >= budget->max_blocks, is_share = budget->max_of_one && block_set_len(r->set) >= budget->max_of_one;
+    if ((is_full || is_share) && !block_set_has(r->set, name)) {
         r->capped = true;
+        budget->left_out += is_full;
+        budget->left_out_of_one += !is_full;
         return false;
     }
     int rc = block_set_add(r->set, name);
@@ -175,6 +179,15 @@ bool replica_apply_page(struct replica *r, const struct wire_page *page)
     return true;
 }
 
+/* A tenth of a bound is free, so that asking for what was left out is worth it. */
+static bool has_room_again(const struct replica *r)
+{
+    const struct replica_budget *budget = r->budget;
+    bool of_all = budget->blocks < budget->max_blocks - budget->max_blocks / 10;
+    bool of_one = !budget->max_of_one || block_set_len(r->set) < budget->max_of_one - budget->max_of_one / 10;
+    return of_all && of_one;
+}
+
 unsigned replica_need(const struct replica *r)
 {
     if (!r->set)
@@ -182,8 +195,7 @@ unsigned replica_need(const struct replica *r)
     unsigned need = (r->target > r->sequence ? REPLICA_DELTAS : 0) | (r->n_stale ? REPLICA_PAGES : 0);
     if (need)
         return need;
-    bool room_again = r->budget->blocks < r->budget->max_blocks - r->budget->max_blocks / 10;
-    if (r->capped && !room_again && !r->corrected)
+    if (r->capped && !has_room_again(r) && !r->corrected)
         return 0;
     if (r->target == r->sequence && block_set_checksum(r->set) != r->target_checksum)
         return REPLICA_MANIFEST;

@@ -20,9 +20,11 @@
 
 #include "core/cluster/wire.h"
 
-/* Blocks that all replicas of a node hold together, and how many they may. */
+/* Blocks that all replicas of a node hold together, how many they may, and how many one of them may (0: all of it): a peer that
+ * tells of more must not crowd out what the others say. left_out, left_out_of_one: how often a block was not taken for want of room. */
 struct replica_budget {
-    uint32_t blocks, max_blocks;
+    uint32_t blocks, max_blocks, max_of_one;
+    uint64_t left_out, left_out_of_one;
 };
 
 struct replica {

@@ -56,6 +56,17 @@ static bool is_out(const struct member *m)
     return m->state == CLUSTER_PEER_DEAD || m->state == CLUSTER_PEER_LEFT;
 }
 
+void sync_begin(struct cluster *c, struct member *m, uint64_t now_ns)
+{
+    gossip_push(c, m, advert_sequence(c->advert) + 1, 0, 1, now_ns);
+    m->ask_at_ns = now_ns + grace_ns;
+}
+
+static unsigned needs(const struct member *m)
+{
+    return m->has_header ? replica_need(&m->replica) : REPLICA_DELTAS; /* whose answer is a header, as no epoch is known */
+}
+
 /* Notes what the last message did to the replica, and when to ask for what it still lacks. */
 static void settle(struct cluster *c, struct member *m, uint64_t now_ns)
 {
@@ -194,7 +205,7 @@ uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns)
         return UINT64_MAX;
     if (now_ns < m->ask_at_ns)
         return m->ask_at_ns;
-    unsigned need = replica_need(&m->replica);
+    unsigned need = needs(m);
     if (!need) {
         m->ask_at_ns = 0;
         return UINT64_MAX;

@@ -66,6 +66,9 @@ static void test_a_flood_is_cut(void **unused)
         written += capture(LOG_LEVEL_WARN, "flood")[0] != '\0';
     assert_true(written <= 3 * LOG_LINES_PER_S); /* it may run over a second's end */
     assert_int_equal(log_lines_left_out() - before, 1000 - written);
+    assert_non_null(strstr(capture(LOG_LEVEL_INFO, "calm"), "area calm\n")); /* infos are counted apart */
+    for (int i = 0; i < 1000; i++)
+        capture(LOG_LEVEL_WARN, "flood");
     const char *after = capture(LOG_LEVEL_ERROR, "broken");
     assert_non_null(strstr(after, " lines were left out: at most 100 are written in one second; --log-level debug shows all\n"));
     assert_non_null(strstr(after, "area broken\n"));

@@ -58,7 +58,9 @@ static void test_cap_displaces_the_deepest(void **state)
     assert_int_equal(block_set_len(advert_set(a)), 4);
     add_chain(a, 2, 100, 2); /* two heads: depth 0 and 1 */
     assert_true(advert_pending(a));
+    assert_true(advert_waiting(a) == 4 && advert_displaced(a) == 0);
     advert_pump(a, 1000);
+    assert_true(advert_waiting(a) == 4 && advert_displaced(a) == 2);
     assert_int_equal(block_set_len(advert_set(a)), 4);
     uint32_t kept[] = {0, 1, 100, 101};
     for (int i = 0; i < 4; i++)
@@ -315,6 +317,52 @@ static void test_memory_cap_holds(void **state)
     advert_destroy(a);
 }
 
+/* A peer that tells of more than its share leaves room for the others; what it may have is repaired like any other. */
+static void test_one_peer_has_a_share(void **state)
+{
+    struct advert *a = advert_create(0), *b = advert_create(0);
+    struct replica_budget budget = {.max_blocks = 40, .max_of_one = 20};
+    struct replica greedy, other;
+    uint8_t buffer[2048];
+    replica_init(&greedy, &budget);
+    replica_init(&other, &budget);
+    replica_enter_epoch(&greedy, (struct wire_epoch){9, 1});
+    replica_enter_epoch(&other, (struct wire_epoch){8, 1});
+    add_chain(a, 1, 0, 50);
+    advert_pump(a, 100);
+    struct wire_delta delta = delta_from(a, 1, buffer, sizeof buffer);
+    replica_apply_delta(&greedy, &delta);
+    replica_set_target(&greedy, 50, block_set_checksum(advert_set(a)));
+    assert_int_equal(replica_blocks(&greedy), 20);
+    assert_int_equal(replica_need(&greedy), 0); /* and it is not asked again and again */
+    assert_true(budget.left_out_of_one == 30 && budget.left_out == 0);
+    add_chain(b, 2, 1000, 20);
+    advert_pump(b, 100);
+    delta = delta_from(b, 1, buffer, sizeof buffer);
+    replica_apply_delta(&other, &delta);
+    assert_equal_sets(b, &other);
+    add_chain(b, 3, 2000, 1);
+    advert_pump(b, 100);
+    delta = delta_from(b, 21, buffer, sizeof buffer);
+    replica_apply_delta(&other, &delta);
+    assert_true(budget.left_out_of_one == 30 && budget.left_out == 1); /* now all of it is taken */
+    uint64_t names[40];
+    for (uint64_t i = 0; i < 40; i++)
+        names[i] = name_of(i);
+    advert_remove(a, names, 40);
+    delta = delta_from(a, 51, buffer, sizeof buffer);
+    replica_apply_delta(&greedy, &delta);
+    replica_set_target(&greedy, 90, block_set_checksum(advert_set(a)));
+    assert_int_equal(replica_need(&greedy), REPLICA_MANIFEST);
+    send_manifest(a, &greedy);
+    send_stale_pages(a, &greedy, BLOCK_SET_PAGES);
+    assert_equal_sets(a, &greedy);
+    replica_fini(&greedy);
+    replica_fini(&other);
+    advert_destroy(a);
+    advert_destroy(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_gap_and_duplicates),
         cmocka_unit_test(test_correction_heals_by_checksum),
         cmocka_unit_test(test_memory_cap_holds),
+        cmocka_unit_test(test_one_peer_has_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
