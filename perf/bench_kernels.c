@@ -23,6 +23,7 @@ enum {
     GROUP = 3,
     GEMM_ROWS = 480,
     GEMM_PANELS = 16,
+    PANELS_AT_ONCE = 2,
     PREFILL_KEYS = 2048,
     PREFILL_ROUNDS = 50,
     NORM_ROWS = 4096,
@@ -60,27 +61,52 @@ static double thread_seconds(void)
 static void run_product(struct kernel_run *r, uint32_t rows, double *bytes, double *flops)
 {
     const size_t panel = (size_t)INPUTS * r->kernels->panel_width, n_panels = STREAM_BYTES / sizeof(uint16_t) / panel;
-    for (size_t p = 0; p + CPU_MAX_PANELS_AT_ONCE <= n_panels; p += CPU_MAX_PANELS_AT_ONCE)
-        r->kernels->matmul(r->stream + p * panel, r->type, INPUTS, CPU_MAX_PANELS_AT_ONCE, r->x, rows, r->out);
+    struct matmul m = {
+        .type = r->type,
+        .n_inputs = INPUTS,
+        .n_panels = CPU_MAX_PANELS_AT_ONCE,
+        .x = r->x,
+        .n_rows = rows,
+        .out = r->out,
+        .out_stride = CPU_MAX_PANELS_AT_ONCE * r->kernels->panel_width,
+        .ahead_bytes = CPU_MAX_PANELS_AT_ONCE * panel * sizeof *r->stream,
+    };
+    for (size_t p = 0; p + CPU_MAX_PANELS_AT_ONCE <= n_panels; p += CPU_MAX_PANELS_AT_ONCE) {
+        m.panels = r->stream + p * panel;
+        m.ahead = p + 2 * CPU_MAX_PANELS_AT_ONCE <= n_panels ? r->stream + (p + CPU_MAX_PANELS_AT_ONCE) * panel : NULL;
+        r->kernels->matmul(&m);
+    }
     double values = (double)(n_panels / CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANELS_AT_ONCE) * (double)panel;
     *bytes = values * sizeof(uint16_t);
     *flops = values * 2 * rows;
 }
 
-/* As the backend does it for a prompt: a panel is made floats where that helps, then all tiles of rows pass. */
+/* As the backend does it for a prompt: panels are made floats where that helps, then all tiles of rows pass. */
 static void run_gemm(struct kernel_run *r, uint32_t rows, double *bytes, double *flops)
 {
     const struct cpu_kernels *k = r->kernels;
     const size_t panel = (size_t)INPUTS * k->panel_width;
     uint32_t done = 0;
-    for (uint32_t p = 0; p < GEMM_PANELS; p++) {
-        if (k->widen_panels)
-            k->widen_panels(r->stream + p * panel, r->type, panel, r->widened);
-        const void *panels = k->widen_panels ? (const void *)r->widened : r->stream + p * panel;
+    for (uint32_t p = 0; p < GEMM_PANELS; p += PANELS_AT_ONCE) {
+        const void *panels = r->stream + p * panel;
+        if (k->widen_panels) {
+            k->widen_panels(panels, r->type, PANELS_AT_ONCE * panel, r->widened);
+            panels = r->widened;
+        }
+        struct matmul m = {
+            .panels = panels,
+            .type = k->widen_panels ? WEIGHT_F32 : r->type,
+            .n_inputs = INPUTS,
+            .n_panels = PANELS_AT_ONCE,
+            .n_rows = rows,
+            .out = r->out,
+            .out_stride = PANELS_AT_ONCE * k->panel_width,
+        };
         done = 0;
-        for (; done + rows <= GEMM_ROWS; done += rows)
-            k->matmul(panels, k->widen_panels ? WEIGHT_F32 : r->type, INPUTS, 1,
-                      r->x + (size_t)done * (INPUTS / k->inputs_per_word), rows, r->out);
+        for (; done + rows <= GEMM_ROWS; done += rows) {
+            m.x = r->x + (size_t)done * (INPUTS / k->inputs_per_word);
+            k->matmul(&m);
+        }
     }
     *bytes = (double)GEMM_PANELS * (double)panel * sizeof(uint16_t);
     *flops = 2.0 * done * GEMM_PANELS * (double)panel;
@@ -207,7 +233,7 @@ static int allocate(struct kernel_run *r, struct error *err)
     const size_t rows = GEMM_ROWS, width = r->kernels->panel_width, tile_rows = r->kernels->tile_rows;
     r->stream = mmap(NULL, STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     r->x = calloc(rows * INPUTS, sizeof *r->x);
-    r->widened = calloc(width * INPUTS, sizeof *r->widened);
+    r->widened = calloc(PANELS_AT_ONCE * width * INPUTS, sizeof *r->widened);
     r->out = calloc(CPU_MAX_PANELS_AT_ONCE * tile_rows * width + INPUTS, sizeof *r->out);
     r->scores = calloc(tile_rows * CPU_KV_SEGMENT, sizeof *r->scores);
     if (r->stream == MAP_FAILED || !r->x || !r->widened || !r->out || !r->scores)

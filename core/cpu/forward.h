@@ -31,7 +31,7 @@
 #include "core/port/model.h"
 
 enum {
-    PANELS_WIDENED = 2,        /* at a time: gate and up */
+    WIDENED_AT_ONCE = 2,       /* panels of a matrix made floats at a time */
     OUTPUT_GROUP = 48,         /* rows whose logits are held at a time */
     MAX_PENDING_COPIES = 1024, /* of pages, between two steps */
 };
@@ -61,8 +61,8 @@ struct attention_state {
 struct worker_scratch {
     uint16_t *shorts; /* [max(d_model, 2 * d_head)] */
     float *row;       /* [d_model] */
-    float *panels;    /* PANELS_WIDENED panels of the most inputs, as floats; NULL if
-                         kernels widen none */
+    float *panels;    /* WIDENED_AT_ONCE panels each of gate and up, or of what has the most inputs, as floats; NULL if kernels
+                         widen none */
     float *queries;   /* words [d_head][queries] */
     float *scores;    /* [queries][CPU_KV_SEGMENT] */
     struct attention_state part, total;

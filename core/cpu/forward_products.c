@@ -1,17 +1,42 @@
-/* The products of a forward pass: rows in tiles with panels of weights, cut into chunks by outputs. */
-#include <string.h>
-
+/*
+ * The products of a forward pass: rows in tiles with panels of weights, cut into chunks by outputs. While a worker multiplies
+ * some panels, those that it will probably take next are on their way into its cache.
+ */
 #include "core/cpu/forward.h"
 
 enum {
     CHUNKS_PER_WORKER = 4,       /* of a product: enough to even out, few enough to stay cheap */
     RESIDENT_BYTES = 384 * 1024, /* panels that should stay in a core's cache while many rows pass */
-    WIDEN_TILES = 4,             /* of rows from which on panels are made floats first: once per panel, not once per tile */
+    WIDEN_TILES = 4,             /* of rows from which on panels are made floats first: once per panels, not once per tile */
+    BLOCK_FLOATS = CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH,
 };
 
-/* Receives values of outputs first .. first+n-1 of one row. */
-typedef void emit_fn(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
-                     const float *values);
+/* ---- chunks ---- */
+
+static size_t panel_bytes_of(const struct forward *f, const struct packed_matrix *matrix)
+{
+    return weight_panel_bytes(matrix->type, matrix->n_inputs, f->kernels->panel_width);
+}
+
+static const char *panel_of(const struct forward *f, const struct packed_matrix *matrix, uint32_t panel)
+{
+    return (const char *)matrix->panels + panel * panel_bytes_of(f, matrix);
+}
+
+/* The largest chunks, from a chunk per CHUNKS_PER_WORKER down to half of it, for which the busiest worker has least to do. */
+static uint32_t even_chunks(uint32_t n_panels, uint32_t n_workers)
+{
+    const uint32_t most = (n_panels + CHUNKS_PER_WORKER * n_workers - 1) / (CHUNKS_PER_WORKER * n_workers);
+    uint32_t best = most, least_work = UINT32_MAX;
+    for (uint32_t panels = most; panels > most / 2; panels--) {
+        uint32_t chunks = (n_panels + panels - 1) / panels, work = (chunks + n_workers - 1) / n_workers * panels;
+        if (work < least_work) {
+            least_work = work;
+            best = panels;
+        }
+    }
+    return best;
+}
 
 uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n_rows, uint32_t n_parts,
                                const struct packed_matrix *const *parts)
@@ -22,15 +47,45 @@ uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n
         p->parts[i] = parts[i];
         p->n_panels += parts[i]->n_panels;
     }
-    uint32_t wanted = CHUNKS_PER_WORKER * f->n_workers;
-    p->panels_per_chunk = (p->n_panels + wanted - 1) / wanted;
+    p->panels_per_chunk = f->n_workers > 1 ? even_chunks(p->n_panels, f->n_workers) : p->n_panels;
     if (n_rows > f->kernels->tile_rows) {
-        size_t panel_bytes = (size_t)parts[0]->n_inputs * f->kernels->panel_width * sizeof(uint16_t);
-        uint32_t resident = (uint32_t)(RESIDENT_BYTES / panel_bytes) + 1;
+        uint32_t resident = (uint32_t)(RESIDENT_BYTES / panel_bytes_of(f, parts[0])) + 1;
         p->panels_per_chunk = p->panels_per_chunk < resident ? p->panels_per_chunk : resident;
     }
     return (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
 }
+
+/* The first matrix of the product after the one under way. */
+static const struct packed_matrix *following(const struct forward *f)
+{
+    const struct packed_matrix *matrix = f->product.parts[0];
+    if (matrix == &f->weights->output) /* of the next step */
+        return &f->weights->layers[0].q;
+    const struct layer_weights *layer = &f->weights->layers[f->layer];
+    if (matrix == &layer->q)
+        return &layer->o;
+    if (matrix == &layer->o)
+        return &layer->gate;
+    if (matrix == &layer->gate)
+        return &layer->down;
+    return f->layer + 1 < f->model->n_layers ? &layer[1].q : &f->weights->output;
+}
+
+/* Where the worker of this chunk goes on, if all are equally fast. A guess, of which no result depends. */
+static const char *next_panels(const struct forward *f, uint32_t worker, uint32_t chunk)
+{
+    const struct product *p = &f->product;
+    uint32_t panel = (chunk + f->n_workers) * p->panels_per_chunk;
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        if (panel < p->parts[i]->n_panels)
+            return panel_of(f, p->parts[i], panel);
+        panel -= p->parts[i]->n_panels;
+    }
+    const struct packed_matrix *next = following(f);
+    return panel_of(f, next, worker * (next->n_panels / (CHUNKS_PER_WORKER * f->n_workers)));
+}
+
+/* ---- blocks of panels ---- */
 
 /* Consecutive panels of a matrix as matmul takes them. */
 struct panel_block {
@@ -38,147 +93,184 @@ struct panel_block {
     size_t panel_bytes;
     enum weight_type type;
     uint32_t first, n; /* number of the first in its matrix */
+    const char *next;  /* what this worker probably takes after them */
 };
 
-/* Many rows: a panel is made floats once and stays in a core's cache while all
- * tiles of rows pass. The values are the same. */
-static bool widens(const struct forward *f)
+/* Many rows: panels are made floats once and stay in a core's cache while all tiles of rows pass. The values are the same. */
+static bool widens(const struct forward *f, const struct packed_matrix *matrix)
 {
-    return f->kernels->widen_panels && f->product.n_rows >= WIDEN_TILES * f->kernels->tile_rows;
+    return f->kernels->widen_panels && !weight_is_quantised(matrix->type) &&
+           f->product.n_rows >= WIDEN_TILES * f->kernels->tile_rows;
 }
 
-/* Panels from `first` on: as many as go at once, at most n; memory is for one
- * widened panel. */
+/* Panels from `first` on: as many as go at once, at most n; memory is for WIDENED_AT_ONCE widened panels. */
 static struct panel_block take_panels(const struct forward *f, const struct packed_matrix *matrix, uint32_t first, uint32_t n,
-                                      float *memory)
+                                      const char *next, float *memory)
 {
+    const char *panels = panel_of(f, matrix, first);
+    if (!widens(f, matrix))
+        return (struct panel_block){panels, panel_bytes_of(f, matrix), matrix->type, first, n, next};
     const size_t values = (size_t)matrix->n_inputs * f->kernels->panel_width;
-    const uint16_t *panels = matrix->panels + first * values;
-    if (!widens(f))
-        return (struct panel_block){(const char *)panels, values * sizeof *panels, matrix->type, first, n};
-    f->kernels->widen_panels(panels, matrix->type, values, memory);
-    return (struct panel_block){(const char *)memory, values * sizeof *memory, WEIGHT_F32, first, 1};
+    n = n < WIDENED_AT_ONCE ? n : WIDENED_AT_ONCE;
+    f->kernels->widen_panels((const uint16_t *)panels, matrix->type, n * values, memory);
+    return (struct panel_block){(const char *)memory, values * sizeof *memory, WEIGHT_F32, first, n, next};
 }
 
-/* A block with all rows: tile by tile, so that the panels stay in cache from
- * tile to tile. */
-static void run_block(struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block, emit_fn *emit)
+/* The product of a block's panels from `panel` on, at most CPU_MAX_PANELS_AT_ONCE, with the tile that starts at `row`; where the
+ * outputs go is left open. */
+static struct matmul block_product(const struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block,
+                                   uint32_t panel, uint32_t row)
 {
-    const struct cpu_kernels *k = f->kernels;
     const struct product *p = &f->product;
-    _Alignas(64) float out[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
-    for (uint32_t row = 0; row < p->n_rows; row += k->tile_rows) {
-        uint32_t rows = p->n_rows - row < k->tile_rows ? p->n_rows - row : k->tile_rows;
-        const float *x = p->tiles + (size_t)row * (matrix->n_inputs / k->inputs_per_word);
+    const uint32_t tile_rows = f->kernels->tile_rows, left = block->n - panel;
+    struct matmul m = {
+        .panels = block->panels + panel * block->panel_bytes,
+        .type = block->type,
+        .n_inputs = matrix->n_inputs,
+        .n_panels = left < CPU_MAX_PANELS_AT_ONCE ? left : CPU_MAX_PANELS_AT_ONCE,
+        .x = p->tiles + (size_t)row * (matrix->n_inputs / f->kernels->inputs_per_word),
+        .n_rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows,
+    };
+    if (row == 0) { /* later tiles find their panels in cache */
+        m.ahead = left > m.n_panels ? (const char *)m.panels + m.n_panels * block->panel_bytes : block->next;
+        m.ahead_bytes = m.n_panels * block->panel_bytes;
+    }
+    return m;
+}
+
+/* ---- products whose outputs are stored or added ---- */
+
+/* Where output 0 of row 0 goes; rows are stride apart. */
+struct destination {
+    float *values;
+    size_t stride;
+    bool add;
+};
+
+/* Stores count outputs of each row from what was multiplied apart. */
+static void store_rows(const struct matmul *m, float *out, const struct destination *to, uint32_t count)
+{
+    for (uint32_t r = 0; r < m->n_rows; r++, out += to->stride) {
+        const float *values = m->out + r * m->out_stride;
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = to->add ? out[i] + values[i] : values[i];
+    }
+}
+
+static void add_bias(const struct matmul *m, const float *bias, float *out, size_t stride, uint32_t count)
+{
+    for (uint32_t r = 0; r < m->n_rows; r++, out += stride)
+        for (uint32_t i = 0; i < count; i++)
+            out[i] += bias[i];
+}
+
+/* A block with all rows: tile by tile, so that the panels stay in cache from tile to tile. */
+static void run_block(struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block,
+                      const struct destination *to)
+{
+    const uint32_t width = f->kernels->panel_width;
+    _Alignas(64) float apart[BLOCK_FLOATS];
+    for (uint32_t row = 0, rows; row < f->product.n_rows; row += rows) {
+        rows = 0;
         for (uint32_t panel = 0, n; panel < block->n; panel += n) {
-            n = block->n - panel < CPU_MAX_PANELS_AT_ONCE ? block->n - panel : CPU_MAX_PANELS_AT_ONCE;
-            k->matmul(block->panels + panel * block->panel_bytes, block->type, matrix->n_inputs, n, x, rows, out);
-            for (uint32_t i = 0; i < n; i++) {
-                uint32_t output = (block->first + panel + i) * k->panel_width;
-                uint32_t count = matrix->n_outputs - output < k->panel_width ? matrix->n_outputs - output : k->panel_width;
-                for (uint32_t r = 0; r < rows; r++)
-                    emit(f, matrix, row + r, output, count, out + ((size_t)i * rows + r) * k->panel_width);
-            }
+            struct matmul m = block_product(f, matrix, block, panel, row);
+            uint32_t first = (block->first + panel) * width, left = matrix->n_outputs - first;
+            float *out = to->values + row * to->stride + first;
+            bool whole = left >= m.n_panels * width; /* else the last panel has lanes that are no outputs */
+            n = m.n_panels;
+            rows = m.n_rows;
+            m.out = whole ? out : apart;
+            m.out_stride = whole ? to->stride : n * width;
+            m.add = whole && to->add;
+            f->kernels->matmul(&m);
+            if (!whole)
+                store_rows(&m, out, to, left);
+            if (matrix->bias)
+                add_bias(&m, matrix->bias + first, out, to->stride, whole ? n * width : left);
         }
     }
 }
 
-static void run_product(struct forward *f, uint32_t worker, uint32_t chunk, emit_fn *emit)
+static void run_product(struct forward *f, uint32_t worker, uint32_t chunk, const struct destination *to)
 {
     const struct product *p = &f->product;
+    const char *next = next_panels(f, worker, chunk);
     uint32_t first = chunk * p->panels_per_chunk, last = first + p->panels_per_chunk, base = 0;
     for (uint32_t i = 0; i < p->n_parts && base < last; i++) {
-        uint32_t end = base + p->parts[i]->n_panels, to = last < end ? last : end;
-        for (uint32_t panel = first > base ? first : base; panel < to;) {
-            struct panel_block block = take_panels(f, p->parts[i], panel - base, to - panel, f->scratch[worker].panels);
-            run_block(f, p->parts[i], &block, emit);
+        uint32_t end = base + p->parts[i]->n_panels, until = last < end ? last : end;
+        for (uint32_t panel = first > base ? first : base; panel < until;) {
+            struct panel_block block = take_panels(f, p->parts[i], panel - base, until - panel, next, f->scratch[worker].panels);
+            run_block(f, p->parts[i], &block, &to[i]);
             panel += block.n;
         }
         base = end;
     }
 }
 
-static void emit_qkv(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
-                     const float *values)
+void forward_qkv(struct forward *f, uint32_t worker, uint32_t chunk)
 {
     const struct layer_weights *layer = &f->weights->layers[f->layer];
-    uint32_t base = 0;
-    if (matrix != &layer->q)
-        base = layer->q.n_outputs + (matrix == &layer->v ? layer->k.n_outputs : 0);
-    float *out = f->qkv + (size_t)row * forward_qkv_size(f) + base + first;
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = matrix->bias ? values[i] + matrix->bias[first + i] : values[i];
+    const uint32_t stride = forward_qkv_size(f);
+    float *k = f->qkv + layer->q.n_outputs, *v = k + layer->k.n_outputs;
+    const struct destination to[] = {{f->qkv, stride, false}, {k, stride, false}, {v, stride, false}};
+    run_product(f, worker, chunk, to);
 }
 
-static void emit_residual(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
-                          const float *values)
+void forward_add_product(struct forward *f, uint32_t worker, uint32_t chunk)
 {
-    float *out = f->x + (size_t)row * f->model->d_model + first;
-    for (uint32_t i = 0; i < n; i++)
-        out[i] += values[i];
+    run_product(f, worker, chunk, &(struct destination){f->x, f->model->d_model, true});
 }
 
-static void emit_logits(struct forward *f, const struct packed_matrix *matrix, uint32_t row, uint32_t first, uint32_t n,
-                        const float *values)
+void forward_logits(struct forward *f, uint32_t worker, uint32_t chunk)
 {
-    memcpy(f->logits + (size_t)row * f->model->n_vocab + first, values, n * sizeof *values);
+    run_product(f, worker, chunk, &(struct destination){f->logits, f->model->n_vocab, false});
 }
 
-/* The same panels of gate and up with one tile of rows, multiplied together at
- * once: their outputs never leave the cache. */
-static void gate_up_tile(struct forward *f, const struct panel_block *gates, const struct panel_block *ups, uint32_t panel,
-                         uint32_t n_panels, uint32_t row, uint32_t rows)
+/* ---- gate and up ---- */
+
+/* The same panels of gate and up with one tile of rows, multiplied together at once: their outputs never leave the cache. Returns
+ * the number of panels. */
+static uint32_t gate_up_tile(struct forward *f, const struct panel_block *gates, const struct panel_block *ups, uint32_t panel,
+                             uint32_t row)
 {
     const struct cpu_kernels *k = f->kernels;
-    const uint32_t n_inputs = f->model->d_model, d_ff = f->model->d_ff;
-    const float *x = f->product.tiles + (size_t)row * (n_inputs / k->inputs_per_word);
-    float *out = f->tiles_ff + (size_t)row * (d_ff / k->inputs_per_word);
-    _Alignas(64) float gate[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
-    _Alignas(64) float up[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH];
-    k->matmul(gates->panels + panel * gates->panel_bytes, gates->type, n_inputs, n_panels, x, rows, gate);
-    k->matmul(ups->panels + panel * ups->panel_bytes, ups->type, n_inputs, n_panels, x, rows, up);
-    k->silu_multiply(gate, up, gate, n_panels * rows * k->panel_width);
-    for (uint32_t p = 0; p < n_panels; p++) {
-        uint32_t first = (gates->first + panel + p) * k->panel_width;
-        uint32_t count = d_ff - first < k->panel_width ? d_ff - first : k->panel_width;
-        const float *values = gate + (size_t)p * rows * k->panel_width;
-        for (uint32_t r = 0; r < rows; r++)
-            k->pack_inputs(values + (size_t)r * k->panel_width, count, out + (size_t)(first / k->inputs_per_word) * rows + r, rows);
-    }
+    const struct layer_weights *layer = &f->weights->layers[f->layer];
+    _Alignas(64) float gate[BLOCK_FLOATS];
+    _Alignas(64) float up[BLOCK_FLOATS];
+    struct matmul m = block_product(f, &layer->gate, gates, panel, row);
+    const uint32_t outputs = m.n_panels * k->panel_width, first = (gates->first + panel) * k->panel_width;
+    const uint32_t count = f->model->d_ff - first < outputs ? f->model->d_ff - first : outputs;
+    float *out = f->tiles_ff + ((size_t)row * f->model->d_ff + (size_t)first * m.n_rows) / k->inputs_per_word;
+    m.out = gate;
+    m.out_stride = outputs;
+    k->matmul(&m);
+    m = block_product(f, &layer->up, ups, panel, row);
+    m.out = up;
+    m.out_stride = outputs;
+    k->matmul(&m);
+    k->silu_multiply(gate, up, gate, m.n_rows * outputs);
+    for (uint32_t r = 0; r < m.n_rows; r++)
+        k->pack_inputs(gate + (size_t)r * outputs, count, out + r, m.n_rows);
+    return m.n_panels;
 }
 
 void forward_gate_up(struct forward *f, uint32_t worker, uint32_t chunk)
 {
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     const struct product *p = &f->product;
-    const uint32_t tile_rows = f->kernels->tile_rows;
+    const uint32_t n_workers = f->n_workers, tile_rows = f->kernels->tile_rows;
+    const char *next = next_panels(f, worker, chunk), *next_up = next;
     float *memory = f->scratch[worker].panels;
+    float *memory_up = memory ? memory + (size_t)WIDENED_AT_ONCE * layer->gate.n_inputs * f->kernels->panel_width : NULL;
     uint32_t at = chunk * p->panels_per_chunk;
     uint32_t last = at + p->panels_per_chunk < p->n_panels ? at + p->panels_per_chunk : p->n_panels;
+    if ((chunk + n_workers) * p->panels_per_chunk < p->n_panels)
+        next_up = panel_of(f, &layer->up, (chunk + n_workers) * p->panels_per_chunk);
     for (struct panel_block gates, ups; at < last; at += gates.n) {
-        gates = take_panels(f, &layer->gate, at, last - at, memory);
-        ups = take_panels(f, &layer->up, at, last - at, memory + (size_t)layer->gate.n_inputs * f->kernels->panel_width);
-        for (uint32_t row = 0; row < p->n_rows; row += tile_rows) {
-            uint32_t rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows;
-            for (uint32_t panel = 0, n; panel < gates.n; panel += n) {
-                n = gates.n - panel < CPU_MAX_PANELS_AT_ONCE ? gates.n - panel : CPU_MAX_PANELS_AT_ONCE;
-                gate_up_tile(f, &gates, &ups, panel, n, row, rows);
-            }
-        }
+        gates = take_panels(f, &layer->gate, at, last - at, next, memory);
+        ups = take_panels(f, &layer->up, at, last - at, next_up, memory_up);
+        for (uint32_t row = 0; row < p->n_rows; row += tile_rows)
+            for (uint32_t panel = 0; panel < gates.n;)
+                panel += gate_up_tile(f, &gates, &ups, panel, row);
     }
-}
-
-void forward_qkv(struct forward *f, uint32_t worker, uint32_t chunk)
-{
-    run_product(f, worker, chunk, emit_qkv);
-}
-
-void forward_add_product(struct forward *f, uint32_t worker, uint32_t chunk)
-{
-    run_product(f, worker, chunk, emit_residual);
-}
-
-void forward_logits(struct forward *f, uint32_t worker, uint32_t chunk)
-{
-    run_product(f, worker, chunk, emit_logits);
 }

@@ -29,9 +29,11 @@
 #ifndef HEARSAY_CPU_KERNELS_H
 #define HEARSAY_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/cpu/weight_type.h"
 #include "core/port/model.h"
 
 enum {
@@ -43,7 +45,20 @@ enum {
     CPU_HEAD_ALIGN = 32,        /* values of a head are padded to a multiple of this */
 };
 
-enum weight_type { WEIGHT_F16, WEIGHT_BF16, WEIGHT_BF16_PAIRS, WEIGHT_F32 };
+/* One tile of rows with consecutive panels of a matrix. */
+struct matmul {
+    const void *panels; /* 16-bit values, floats if type is WEIGHT_F32, or integers in groups (kernels_quantised.h) */
+    enum weight_type type;
+    uint32_t n_inputs;
+    uint32_t n_panels; /* at most CPU_MAX_PANELS_AT_ONCE */
+    const float *x;    /* the tile, in words */
+    uint32_t n_rows;   /* at most tile_rows */
+    float *out;        /* row r's panel p: out[r * out_stride + p * panel_width ...] */
+    size_t out_stride;
+    bool add;           /* the products are added to what out holds */
+    const void *ahead;  /* NULL, or what is multiplied next: it may be brought into the cache meanwhile */
+    size_t ahead_bytes;
+};
 
 struct cpu_kernels {
     const char *name;         /* "generic", "avx2", "avx512", "avx512bf16" */
@@ -58,12 +73,7 @@ struct cpu_kernels {
     /* Packs n inputs of one row, a whole number of words: word i goes to words[i * stride]. */
     void (*pack_inputs)(const float *in, uint32_t n, float *words, size_t stride);
 
-    /*
-     * out[n_panels][n_rows][panel_width] = products of one tile x (n_rows <= tile_rows) with consecutive panels,
-     * n_panels <= CPU_MAX_PANELS_AT_ONCE. Panels hold 16-bit values, or floats if type is WEIGHT_F32.
-     */
-    void (*matmul)(const void *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x, uint32_t n_rows,
-                   float *out);
+    void (*matmul)(const struct matmul *matmul);
 
     /*
      * Panels as floats, for many tiles of rows: out[n] = in[n], exactly; n is a multiple of panel_width. NULL where matmul

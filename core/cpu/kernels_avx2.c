@@ -7,6 +7,10 @@
 typedef __m256 vec;
 enum { LANES = 8, PANEL_VECS = 2, TILE_ROWS = 6 };
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+enum { PASS_ROWS = 6, PANELS_SIDE = 1 };
+#define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+enum { ROW_PANELS = 2 };
+#define FOR_EACH_ROW_PANELS(X) X(1) X(2)
 #define KERNELS_NAME          "avx2"
 #define KERNELS_ARITHMETIC    "cpu-avx2-f32"
 
@@ -98,6 +102,35 @@ static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
         _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
     for (; i < n; i++)
         out[i] = half_from_float(in[i]);
+}
+
+typedef __m256i dwords;
+
+static inline dwords load_packed(const char *from)
+{
+    return _mm256_loadu_si256((const __m256i *)from);
+}
+
+static inline vec load_scales(const char *from)
+{
+    return vec_load_f16((const uint16_t *)from);
+}
+
+/* `bits` bits of each dword from bit `first` on, as a signed or unsigned integer, or 4 bits less 8. */
+static inline __attribute__((always_inline)) vec bits_to_floats(dwords raw, uint32_t first, uint32_t bits, int has_minimum)
+{
+    if (bits == 8)
+        return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(raw, 24 - first), 24));
+    __m256i integers = _mm256_and_si256(_mm256_srli_epi32(raw, first), _mm256_set1_epi32(15));
+    if (!has_minimum)
+        integers = _mm256_sub_epi32(integers, _mm256_set1_epi32(8));
+    return _mm256_cvtepi32_ps(integers);
+}
+
+static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[2])
+{
+    words[0] = bits_to_floats(raw, bits == 8 ? 16 * pair : 4 * pair, bits, has_minimum);
+    words[1] = bits_to_floats(raw, bits == 8 ? 16 * pair + 8 : 16 + 4 * pair, bits, has_minimum);
 }
 
 #include "core/cpu/kernels_floats.h"

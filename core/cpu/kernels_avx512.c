@@ -27,6 +27,18 @@ static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
     }
 }
 
+static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[2])
+{
+    if (bits == 8) {
+        words[0] = byte_to_float(raw, 2 * pair);
+        words[1] = byte_to_float(raw, 2 * pair + 1);
+        return;
+    }
+    __m512i pairs = look_up_pairs(raw, pair, has_minimum);
+    words[0] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    words[1] = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
+}
+
 #include "core/cpu/kernels_floats.h"
 
 #include "core/cpu/kernels_body.h"

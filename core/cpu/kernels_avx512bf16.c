@@ -61,6 +61,26 @@ static void pack_inputs(const float *in, uint32_t n, float *words, size_t stride
     }
 }
 
+static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[1])
+{
+    if (bits == 4) {
+        words[0] = _mm512_castsi512_ps(look_up_pairs(raw, pair, has_minimum));
+        return;
+    }
+    /* Eight bits are exact in bfloat16: the lower half of the float is zero. */
+    __m512i low = _mm512_castps_si512(byte_to_float(raw, 2 * pair)), high = _mm512_castps_si512(byte_to_float(raw, 2 * pair + 1));
+    words[0] = _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(low, 16), high));
+}
+
+/* Sums plus the two inputs of each word, the lower one first. */
+static inline vec add_words(vec sums, vec words)
+{
+    __m512i bits = _mm512_castps_si512(words);
+    vec low = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    vec high = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+    return vec_add(vec_add(sums, low), high);
+}
+
 #include "core/cpu/kernels_body.h"
 
 const struct cpu_kernels *cpu_kernels_avx512bf16(void)

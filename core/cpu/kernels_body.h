@@ -10,7 +10,9 @@
  * vec_keep shorts_from_floats INPUTS_PER_WORD KERNELS_WIDEN_PANELS load_weights
  * load_stored multiply_words keep_in_pair store_attention_weights pack_inputs
  *
- * kernels_floats.h has the last two lines for the float32 paths. The same
+ * and for kernels_quantised.h dwords, load_packed, unpack_words, load_scales, add_words
+ *
+ * kernels_floats.h has what a word is for the float32 paths. The same
  * source gives each path its own arithmetic class: they differ in what a word
  * is, in how many lanes a sum of exponentials has and in whether a product is
  * rounded before it is added.
@@ -32,6 +34,7 @@ enum { PANEL_WIDTH = LANES * PANEL_VECS, KEY_VECS = CPU_KEY_TILE / LANES };
 enum { VEC_SHORTS = LANES * INPUTS_PER_WORD };
 
 #include "core/cpu/kernels_attention.h"
+#include "core/cpu/kernels_quantised.h"
 #include "core/cpu/kernels_products.h"
 #include "core/cpu/kernels_rows.h"
 

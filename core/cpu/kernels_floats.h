@@ -20,6 +20,11 @@ static inline vec load_weights(const void *from, enum weight_type type)
     return type == WEIGHT_F16 ? vec_load_f16(from) : vec_load_bf16(from);
 }
 
+static inline vec add_words(vec sums, vec words)
+{
+    return vec_add(sums, words);
+}
+
 static inline vec load_stored(const uint16_t *from)
 {
     return vec_load_f16(from);

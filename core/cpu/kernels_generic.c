@@ -13,6 +13,10 @@ typedef float vec __attribute__((vector_size(16)));
 typedef uint32_t vec_bits __attribute__((vector_size(16)));
 typedef uint16_t vec_halves __attribute__((vector_size(8)));
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4)
+enum { PASS_ROWS = 4, PANELS_SIDE = 1 };
+#define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4)
+enum { ROW_PANELS = 2 };
+#define FOR_EACH_ROW_PANELS(X) X(1) X(2)
 #define KERNELS_NAME          "generic"
 #define KERNELS_ARITHMETIC    "cpu-generic-f32"
 
@@ -121,6 +125,33 @@ static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = half_from_float(in[i]);
+}
+
+typedef int32_t dwords __attribute__((vector_size(16)));
+
+static inline dwords load_packed(const char *from)
+{
+    dwords value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static inline vec load_scales(const char *from)
+{
+    return vec_load_f16((const uint16_t *)from);
+}
+
+/* `bits` bits of each dword from bit `first` on, as a signed or unsigned integer, or 4 bits less 8. */
+static inline __attribute__((always_inline)) vec bits_to_floats(dwords raw, uint32_t first, uint32_t bits, int has_minimum)
+{
+    dwords integers = bits == 8 ? (dwords)((vec_bits)raw << (24 - first)) >> 24 : (raw >> first & 15) - (has_minimum ? 0 : 8);
+    return __builtin_convertvector(integers, vec);
+}
+
+static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[2])
+{
+    words[0] = bits_to_floats(raw, bits == 8 ? 16 * pair : 4 * pair, bits, has_minimum);
+    words[1] = bits_to_floats(raw, bits == 8 ? 16 * pair + 8 : 16 + 4 * pair, bits, has_minimum);
 }
 
 #include "core/cpu/kernels_floats.h"

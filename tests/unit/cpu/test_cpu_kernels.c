@@ -138,6 +138,23 @@ static void test_bfloat_conversions(void **state)
     }
 }
 
+/* out[rows][panels * panel_width] */
+static void multiply(const void *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x, uint32_t rows,
+                     bool add, float *out)
+{
+    kernels->matmul(&(struct matmul){.panels = panels,
+                                     .type = type,
+                                     .n_inputs = n_inputs,
+                                     .n_panels = n_panels,
+                                     .x = x,
+                                     .n_rows = rows,
+                                     .out = out,
+                                     .out_stride = n_panels * kernels->panel_width,
+                                     .add = add,
+                                     .ahead = rows % 2 ? panels : NULL,
+                                     .ahead_bytes = 999});
+}
+
 static void check_products(enum weight_type type, uint32_t n_inputs)
 {
     static uint16_t panels[CPU_MAX_PANELS_AT_ONCE * MAX_INPUTS * CPU_MAX_PANEL_WIDTH];
@@ -151,7 +168,7 @@ static void check_products(enum weight_type type, uint32_t n_inputs)
         for (uint32_t p = 0; p < CPU_MAX_PANELS_AT_ONCE; p++) {
             const uint16_t *panel = panels + (size_t)p * n_inputs * width;
             kernels->pack_inputs(x + (size_t)r * n_inputs, n_inputs, row, 1);
-            kernels->matmul(panel, type, n_inputs, 1, row, 1, single[p][r]);
+            multiply(panel, type, n_inputs, 1, row, 1, false, single[p][r]);
             for (uint32_t i = 0; i < width; i++) {
                 double expected = 0, magnitude = 0;
                 for (uint32_t k = 0; k < n_inputs; k++) {
@@ -167,10 +184,15 @@ static void check_products(enum weight_type type, uint32_t n_inputs)
         for (uint32_t r = 0; r < rows; r++)
             kernels->pack_inputs(x + (size_t)r * n_inputs, n_inputs, tile + r, rows);
         for (uint32_t n = 1; n <= CPU_MAX_PANELS_AT_ONCE; n++) {
-            kernels->matmul(panels, type, n_inputs, n, tile, rows, out);
+            multiply(panels, type, n_inputs, n, tile, rows, false, out);
             for (uint32_t p = 0; p < n; p++)
                 for (uint32_t r = 0; r < rows; r++)
-                    assert_memory_equal(out + ((size_t)p * rows + r) * width, single[p][r], width * sizeof(float));
+                    assert_memory_equal(out + ((size_t)r * n + p) * width, single[p][r], width * sizeof(float));
+            for (uint32_t i = 0; i < rows * n * width; i++)
+                out[i] = 0.5f;
+            multiply(panels, type, n_inputs, n, tile, rows, true, out);
+            for (uint32_t i = 0; i < rows * n * width; i++)
+                assert_true(out[i] == 0.5f + single[i / width % n][i / width / n][i % width]);
         }
     }
 }
@@ -186,8 +208,8 @@ static void check_widened(enum weight_type type)
     fill_weights(panels, n, type);
     fill_floats(x, (size_t)rows * INPUTS);
     kernels->widen_panels(panels, type, n, widened);
-    kernels->matmul(panels, type, INPUTS, 1, x, rows, expected);
-    kernels->matmul(widened, WEIGHT_F32, INPUTS, 1, x, rows, out);
+    multiply(panels, type, INPUTS, 1, x, rows, false, expected);
+    multiply(widened, WEIGHT_F32, INPUTS, 1, x, rows, false, out);
     assert_memory_equal(out, expected, (size_t)rows * kernels->panel_width * sizeof *out);
 }
 
