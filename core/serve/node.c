@@ -335,21 +335,34 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Events are out: to readers here, and to peers. */
+static bool hand_out(struct node *node)
+{
+    if (node->config.after_events)
+        node->config.after_events(node->config.after_events_arg);
+    return node->transport && !forward_outbox_empty(&node->outbox) && forward_outbox_flush(&node->outbox, node->transport);
+}
+
 uint64_t node_step(struct node *node, uint64_t now_ns)
 {
     uint64_t next = UINT64_MAX;
-    bool busy = false;
+    /* First what a finished step brought and the next one: the backend and the readers wait for it, and a real model has driven
+     * all that follows out of the caches. */
+    bool busy = scheduler_poll(node->scheduler, now_ns);
+    if (busy) {
+        route_new(node, now_ns);
+        scheduler_run(node->scheduler, now_ns);
+        hand_out(node);
+    }
     if (node->transport) {
         busy |= poll_transport(node, now_ns);
         next = cluster_step(node->cluster, now_ns);
         settle_lost(node, now_ns);
     }
-    busy |= scheduler_poll(node->scheduler, now_ns);
     check_times(node, now_ns);
     busy |= route_new(node, now_ns);
     busy |= scheduler_run(node->scheduler, now_ns);
-    if (node->transport && !forward_outbox_empty(&node->outbox))
-        busy |= forward_outbox_flush(&node->outbox, node->transport);
+    busy |= hand_out(node);
     update_load(node);
     node_limits_update(node, now_ns);
     if (node->transport) {

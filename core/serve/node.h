@@ -38,6 +38,10 @@ struct node_config {
     uint32_t push_back_depth;    /* 0: 8 */
     uint64_t tree_bytes;         /* cap of the radix tree, 0: default */
     uint64_t forward_timeout_ns; /* to the first sign of life of a forwarded request, 0: default */
+    /* Called by node_step whenever requests may have had events, once it has submitted the next step: whoever reads them can be woken here, not
+     * event by event, while the node still had work to hand out. NULL: nothing. */
+    void (*after_events)(void *arg);
+    void *after_events_arg;
 };
 
 /* env, transport, backend and metrics outlive the node. transport NULL: a node alone. */

@@ -20,8 +20,9 @@ enum {
 };
 
 /* Falling asleep and being woken cost tens of microseconds: while work comes again sooner than that, or not much later, spinning
- * is worth it. A peer's answer to a forwarded request takes about a hundred. */
-static const uint64_t LONG_SPIN_NS = 200000, SHORT_SPIN_NS = 20000;
+ * is worth it. A peer's answer to a forwarded request takes about a hundred. Where work comes more rarely, as steps of a real model do, not a
+ * moment is: whoever was just woken, the HTTP thread with the step's tokens or the worker of the next step, often waits for this very CPU. */
+static const uint64_t SPIN_NS = 200000;
 
 struct node_loop {
     struct node_loop_config config;
@@ -86,8 +87,8 @@ static void end_idle(struct node_loop *loop, uint64_t now_ns)
     if (!loop->idle_since_ns)
         return;
     uint64_t idle_ns = now_ns - loop->idle_since_ns;
-    if (idle_ns > 4 * LONG_SPIN_NS)
-        idle_ns = 4 * LONG_SPIN_NS; /* one long pause must not hide that work is dense again */
+    if (idle_ns > 4 * SPIN_NS)
+        idle_ns = 4 * SPIN_NS; /* one long pause must not hide that work is dense again */
     loop->typical_idle_ns = (7 * loop->typical_idle_ns + idle_ns) / 8;
     loop->idle_since_ns = 0;
 }
@@ -95,7 +96,7 @@ static void end_idle(struct node_loop *loop, uint64_t now_ns)
 static void wait_for_work(struct node_loop *loop, uint32_t round, uint64_t next_ns)
 {
     uint64_t now_ns = env_now_ns(loop->config.env);
-    uint64_t spin_ns = loop->typical_idle_ns < LONG_SPIN_NS ? LONG_SPIN_NS : SHORT_SPIN_NS;
+    uint64_t spin_ns = loop->typical_idle_ns < SPIN_NS ? SPIN_NS : 0;
     if (!loop->idle_since_ns)
         loop->idle_since_ns = now_ns;
     if (now_ns - loop->idle_since_ns >= spin_ns)

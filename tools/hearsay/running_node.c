@@ -167,6 +167,7 @@ static int open_http(struct running_node *r, struct error *err)
         .isolate_tenants = o->isolate_tenants,
         .max_connections = o->max_connections,
         .max_body_bytes = o->max_body_bytes,
+        .wake_by_step = true,
         .inbox_capacity = INBOX_CAPACITY,
         .inbox = r->inbox,
         .metrics = r->metrics,
@@ -184,6 +185,11 @@ static int open_http(struct running_node *r, struct error *err)
     int host = (int)(strrchr(o->http, ':') - o->http);
     snprintf(r->http_address, sizeof r->http_address, "%.*s:%u", host, o->http, http_server_port(r->http));
     return 0;
+static void wake_http(void *server)
+{
+    http_server_wake(server);
+}
+
 }
 
 static int open_node(struct running_node *r, struct error *err)
@@ -201,6 +207,8 @@ static int open_node(struct running_node *r, struct error *err)
         .max_sequences = o->max_sequences,
         .max_waiting = o->max_waiting,
         .max_batch_tokens = o->max_batch_tokens,
+        .after_events = wake_http,
+        .after_events_arg = r->http,
         .push_back_depth = o->push_back_depth,
         .tree_bytes = o->tree_memory_bytes,
     };

@@ -108,9 +108,11 @@ bool answer_on_event(void *user, struct request *request, const struct request_e
     pthread_mutex_lock(&ex->lock);
     bool room = take_event(choice, event);
     bool canceled = choice->canceled, stopped = choice->stop_found;
-    if (final || (event->kind == REQUEST_TOKENS && choice->answer->wake_each))
-        exchange_wake_locked(ex);
+    bool wake = final || (event->kind == REQUEST_TOKENS && choice->answer->wake_each);
+    ex->news |= wake;
     pthread_mutex_unlock(&ex->lock);
+    if (wake)
+        exchange_wake_by_node(ex);
     if (event->kind == REQUEST_FAILED)
         count_failure(choice, canceled, stopped);
     if (final)

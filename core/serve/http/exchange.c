@@ -82,6 +82,33 @@ void exchange_wake_locked(struct exchange *ex)
     MHD_resume_connection(ex->connection);
 }
 
+/* Outside the lock, which MHD's thread takes first: it may run before this one goes on. Until it is resumed the connection stays. */
+void exchange_wake(struct exchange *ex)
+{
+    pthread_mutex_lock(&ex->lock);
+    bool resume = ex->suspended;
+    struct MHD_Connection *connection = ex->connection;
+    ex->suspended = false;
+    pthread_mutex_unlock(&ex->lock);
+    if (resume)
+        MHD_resume_connection(connection);
+}
+
+void exchange_wake_by_node(struct exchange *ex)
+{
+    struct http_server *server = ex->server;
+    if (!server->config.wake_by_step) {
+        exchange_wake(ex);
+        return;
+    }
+    if (ex->to_wake)
+        return;
+    exchange_ref(ex);
+    ex->to_wake = true;
+    ex->next_to_wake = server->to_wake;
+    server->to_wake = ex;
+}
+
 bool exchange_sleep(struct exchange *ex)
 {
     pthread_mutex_lock(&ex->lock);

@@ -40,6 +40,10 @@ struct exchange {
         uint64_t deadline_ns;
     } query;
 
+    /* the node's thread only */
+    struct exchange *next_to_wake;
+    bool to_wake; /* it is in the server's list */
+
     /* MHD's thread only */
     enum exchange_state state;
     const struct route *route;
@@ -62,6 +66,11 @@ void exchange_unref(struct exchange *exchange);
 
 /* The caller holds the lock: notes that something happened and resumes the connection if it sleeps. */
 void exchange_wake_locked(struct exchange *exchange);
+/* On the node's thread, without the lock: something happened, which the node's thread has noted under it (news). The connection is
+ * resumed, at once or by http_server_wake. */
+void exchange_wake_by_node(struct exchange *exchange);
+/* Resumes the connection if it sleeps. */
+void exchange_wake(struct exchange *exchange);
 /* Suspends the connection unless there is news (which is then taken); true if it sleeps now. On MHD's thread, inside a callback. */
 bool exchange_sleep(struct exchange *exchange);
 bool exchange_is_gone(struct exchange *exchange);

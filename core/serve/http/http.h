@@ -44,6 +44,7 @@ struct http_config {
     uint32_t inbox_capacity;  /* for people: of inbox */
     uint32_t deliver_ms;      /* 0: 2000; how long answers that are complete may take to go out when the server stops */
     struct node_inbox *inbox;
+    bool wake_by_step; /* the node's thread calls http_server_wake (node_config.after_events); else each event wakes by itself */
     struct metrics *metrics;
     const struct env *env;            /* called from several threads at once */
     int64_t (*unix_time_s)(void *arg); /* wall clock for "created" fields */
@@ -52,6 +53,11 @@ struct http_config {
 
 int http_server_create(const struct http_config *config, struct http_server **out, struct error *err);
 void http_server_destroy(struct http_server *server); /* NULL is fine */
+/*
+ * On the node's thread, with wake_by_step: wakes the connections that something happened to since the last call, each once. So a step's events of
+ * one answer leave in one piece, and the node submits its next step before the HTTP threads take CPUs from it.
+ */
+void http_server_wake(struct http_server *server);
 /* The port really bound. */
 uint16_t http_server_port(const struct http_server *server);
 

@@ -308,6 +308,7 @@ void http_server_destroy(struct http_server *server)
     if (!server)
         return;
     atomic_store(&server->stopping, true);
+    http_server_wake(server); /* of the node's last events */
     int listen_fd = MHD_quiesce_daemon(server->daemon);
     if (listen_fd >= 0)
         close(listen_fd);
@@ -332,6 +333,19 @@ void http_server_destroy(struct http_server *server)
     watcher_destroy(server->watcher);
     close(server->freed_fd);
     free(server);
+}
+
+void http_server_wake(struct http_server *server)
+{
+    struct exchange *next = server->to_wake;
+    server->to_wake = NULL;
+    while (next) {
+        struct exchange *ex = next;
+        next = ex->next_to_wake;
+        ex->to_wake = false;
+        exchange_wake(ex);
+        exchange_unref(ex);
+    }
 }
 
 uint16_t http_server_port(const struct http_server *server)

@@ -38,6 +38,7 @@ struct http_server {
     _Atomic uint32_t n_connections;
     _Atomic bool stopping;
     int freed_fd; /* eventfd, written when an exchange is freed */
+    struct exchange *to_wake; /* the node's thread only: what http_server_wake will wake, each referenced */
 };
 
 /* config: with its defaults filled in. */
