@@ -2,6 +2,8 @@
 import json
 import os
 import random
+import re
+import subprocess
 import sys
 import time
 import unittest
@@ -22,8 +24,18 @@ WORDS = ("river stone garden market winter letter window bridge harbor engine fo
          "green quiet heavy narrow broken gentle ancient distant").split()
 
 
+# For a run of the same tests over RDMA: HEARSAY_FABRIC=verbs, and a device for each node of a group in turn.
+DEVICES = os.environ.get("HEARSAY_TEST_DEVICES", "").split()
+
+
 class Group(group.Group):
     """As in tools/lib, and every node must end well: a crash, a leak that a sanitizer found, or a hang fails the test."""
+
+    def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None):
+        if DEVICES:
+            given = node_options or {}
+            node_options = {i: ["--device", DEVICES[i % len(DEVICES)], *given.get(i, ())] for i in range(count)}
+        super().__init__(binary, model, count, options, node_options, folder)
 
     def __exit__(self, kind, *rest):
         statuses = self.stop()
@@ -134,6 +146,15 @@ def is_sanitized():
             return any(line.startswith("HEARSAY_SANITIZE:") and line.split("=", 1)[1].strip() for line in cache)
     except FileNotFoundError:
         return False
+
+
+def subprocess_output(command):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_names():
+    """Of all tests of the build."""
+    return set(re.findall(r"Test +#\d+: (\S+)", subprocess_output(["ctest", "--test-dir", BUILD, "-N"])))
 
 
 def skip(reason):

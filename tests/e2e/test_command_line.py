@@ -47,7 +47,47 @@ class CommandLine(unittest.TestCase):
         self.refused(*m, "--cpus", "4095", names=["--cpus", "4095"])
         self.refused(*m, "--kv-memory", "0", names=["--kv-memory"])
         self.refused(*m, "--pin", "", names=["--pin", "empty"])
+        self.refused(*m, "--max-waiting", "40000", names=["--max-waiting", "40000", "32767"])
+        self.refused(*m, "--tenant-weight", "a=0", names=["--tenant-weight", "0"])
+        self.refused(*m, "--tenant-weight", "a", names=["--tenant-weight", "\"a\"", "team-a=2"])
+        self.refused(*m, "--tenant-weight", "a=1,b=2,a=3", names=["--tenant-weight", "\"a\"", "twice"])
+        self.refused(*m, "--tenant-weight", "x" * 64 + "=1", names=["--tenant-weight", "63"])
+        self.refused(*m, "--drain-timeout", "2h", names=["--drain-timeout", "2h"])
         self.refused("--check", "-model", support.MODEL, names=["-model: no such option"])
+
+    def test_the_command_line_wins_over_the_environment(self):
+        m = ("--model", support.MODEL, "--check", *ANYWHERE)
+        code, out, err = run(*m, "--kv-memory", "64MiB", env={"HEARSAY_KV_PAGES": "3"})
+        self.assertEqual((code, err), (0, ""))
+        self.assertNotIn("KV cache   3 pages", out)
+        code, out, err = run(*m, env={"HEARSAY_KV_PAGES": "3"})
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("KV cache   3 pages", out)
+        self.refused(*m, env={"HEARSAY_KV_PAGES": "3", "HEARSAY_KV_MEMORY": "64MiB"}, names=["HEARSAY_KV_PAGES", "HEARSAY_KV_MEMORY"])
+        with tempfile.TemporaryDirectory() as folder:
+            key = os.path.join(folder, "key")
+            with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+                f.write("0123456789abcdef" * 4 + "\n")
+            self.assertEqual(run(*m, "--group-key-file", key, env={"HEARSAY_INSECURE_PEERS": "yes"})[0], 0)
+            self.assertEqual(run(*m, "--insecure-peers", env={"HEARSAY_GROUP_KEY_FILE": "/nonexistent"})[0], 0)
+            self.refused(*m, "--insecure-peers", "--group-key-file", key, names=["--insecure-peers", "--group-key-file"])
+
+    def test_a_key_that_others_can_read(self):
+        for mode, warned in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):
+            with tempfile.TemporaryDirectory() as folder:
+                key = os.path.join(folder, "key")
+                with open(key, "w") as f:
+                    f.write("0123456789abcdef" * 4 + "\n")
+                os.chmod(key, mode)
+                http, = support.free_ports(1, socket.SOCK_STREAM)
+                fabric, = support.free_ports(1, socket.SOCK_DGRAM)
+                command = [support.BINARY, "--model", support.MODEL, "--backend", "null", "--http", f"127.0.0.1:{http}",
+                           "--bind", f"127.0.0.1:{fabric}", "--group-key-file", key]
+                node = support.Node("keyed", command, http, fabric, os.path.join(folder, "log"))
+                node.start()
+                support.wait_until(node.healthy, 20, "health")
+                self.assertEqual(node.stop(), 0)
+                self.assertEqual(node.log().count(f"(mode {mode:04o}): chmod 600 {key}"), int(warned), node.log())
 
     def test_a_name_without_an_address_is_tried_again(self):
         http, = support.free_ports(1, socket.SOCK_STREAM)
@@ -128,6 +168,11 @@ class CommandLine(unittest.TestCase):
             self.assertGreater(len(options), 2)
             for option in options:
                 self.assertRegex(page, re.escape(option) + r"\b", f"{os.path.basename(binary)}.1")
+
+    def test_a_list_has_no_results_to_write(self):
+        perf = os.path.join(support.BUILD, "perf", "hearsay-perf")
+        self.refused("list", "--json", "x.json", names=["--json", "list"], binary=perf)
+        self.assertEqual(run("list", binary=perf)[0], 0)
 
     def test_ctl(self):
         self.refused(names=["hearsay-ctl"], binary=support.CTL)

@@ -43,6 +43,19 @@ def cached(answer):
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
+def limit(node, name, kind="hits_total"):
+    """Of hearsay_limit_hits_total, or with kind "used" or None of the level or the bound; None if it is not shown."""
+    family = "hearsay_limit" + (f"_{kind}" if kind else "")
+    _, _, body = node.request("GET", "/metrics")
+    found = re.search(rf'^{family}\{{limit="{name}"\}} (\d+)$', body.decode(), re.M)
+    return int(found.group(1)) if found else None
+
+
+def log_line(node, name):
+    found = re.search(rf"limit {name} \(\d+\) was hit, times: \d+: (.*)", node.log())
+    return found.group(1) if found else None
+
+
 def peers(node):
     return json.loads(node.request("GET", "/cluster")[2])["cluster"]["peers"]
 
@@ -80,6 +93,7 @@ class Refusals(unittest.TestCase):
                 self.assertEqual(status, 400, answer)
                 self.assertIn("128", answer["error"]["message"])
                 self.assertLess(time.monotonic() - began, 1)
+            self.assertEqual((limit(g.nodes[0], "context_tokens", None), limit(g.nodes[0], "context_tokens")), (128, 3))
             status, _, answer = ask(g.nodes[0], prompt("pool", 100), 28)
             self.assertEqual((status, answer["usage"]["completion_tokens"]), (200, 28))
 
@@ -97,9 +111,15 @@ class Refusals(unittest.TestCase):
                     self.assertIn("error", answer)
                 else:
                     self.assertEqual(answer["usage"]["completion_tokens"], 7000)
+            self.assertIn("2 requests wait here, which is the limit (--max-waiting)", " ".join(
+                answer["error"]["message"] for status, _, answer in answers if status == 429))
             for node in g.nodes:
                 for i in range(4):
                     self.assertEqual(ask(node, prompt(f"again{i}", 40))[0], 200, "no recovery")
+                self.assertEqual(limit(node, "waiting_requests", None), 2)
+                self.assertGreater(limit(node, "waiting_requests"), 0)
+                self.assertIn("--max-waiting", log_line(node, "waiting_requests"))
+                support.wait_until(lambda: limit(node, "requests_under_way", "used") == 0, 3, "an empty node")
 
     def test_full_pools_computing_for_each_other(self):
         """More than both pools hold, through both entries, prefixes at the other node: everything finishes, with a lone node's tokens."""
@@ -114,6 +134,108 @@ class Refusals(unittest.TestCase):
                 self.assertEqual(answer["choices"][0]["text"], text)
             self.assertGreater(sum(support.metric(n, "hearsay_preemptions_total") for n in g.nodes), 0, "the pools were never full")
             self.assertGreater(sum(support.metric(n, "hearsay_forwards_total") for n in g.nodes), 0, "nothing was forwarded")
+
+
+class Documented(unittest.TestCase):
+    def test_the_table_is_what_a_node_shows(self):
+        with open(os.path.join(support.TOP, "docs", "limits.md")) as f:
+            page = f.read()
+        rows = re.findall(r"^\| `([a-z_]+)` \|(.*)\|$", page, re.M)
+        named = {name for name, _ in rows}
+        self.assertEqual(len(named), len(rows), "a limit stands there twice")
+        with group(2) as g:
+            _, _, body = g.nodes[0].request("GET", "/metrics")
+            body = body.decode()
+            shown = {kind: set(re.findall(rf'^hearsay_limit{kind}\{{limit="([a-z_]+)"\}} \d+$', body, re.M)) for kind in ("", "_used", "_hits_total")}
+            self.assertEqual(shown[""], named)
+            self.assertEqual(shown["_hits_total"], named)
+            self.assertLess(shown["_used"], named)
+            families = set(re.findall(r"^# TYPE (\S+) ", body, re.M))
+            for metric in re.findall(r"`(hearsay_[a-z_]+)", page):
+                self.assertIn(metric, families, "named in docs/limits.md")
+            options = support.subprocess_output([support.BINARY, "--help"])
+            for option in set(re.findall(r"`(--[a-z-]+)", page)):
+                self.assertIn(option, options, "named in docs/limits.md")
+        known = support.test_names() | {"e2e"}
+        for name, columns in rows:
+            for test in filter(None, re.split(r"[, ]+", columns.split("|")[-1].strip())):
+                self.assertIn(test, known, f"the test of {name}")
+
+
+class Bounds(unittest.TestCase):
+    """Limits with an option, provoked through it."""
+
+    def test_connections(self):
+        with group(1, "--max-connections", "3") as g:
+            node = g.nodes[0]
+            idle = [socket.create_connection(("127.0.0.1", node.http_port)) for _ in range(3)]
+            with socket.create_connection(("127.0.0.1", node.http_port)) as one_more:
+                one_more.settimeout(10)
+                one_more.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+                answer = b""
+                while chunk := one_more.recv(4096):
+                    answer += chunk
+            self.assertIn(b"HTTP/1.1 503", answer)
+            self.assertIn(b"3 connections, which is its limit (--max-connections)", answer)
+            for connection in idle:
+                connection.close()
+            support.wait_until(lambda: node.request("GET", "/v1/models")[0] == 200, 5, "room again")
+            self.assertGreaterEqual(limit(node, "http_connections"), 1)
+            support.wait_until(lambda: log_line(node, "http_connections"), 5, "a line in the log")
+
+    def test_body_and_headers(self):
+        with group(1, "--max-body", "16K") as g:
+            node = g.nodes[0]
+            status, _, answer = ask(node, prompt("body", 100), user="x" * 20000)
+            self.assertEqual(status, 413)
+            self.assertIn("at most 16384 are taken (--max-body)", answer["error"]["message"])
+            status, _, answer = ask(node, prompt("body", 100), headers={"x-long": "x" * 40000})
+            self.assertEqual(status, 431)
+            self.assertIn("at most 32768 are taken", answer["error"]["message"])
+            self.assertEqual((limit(node, "http_body_bytes"), limit(node, "http_header_bytes")), (1, 1))
+
+    def test_tree_and_replicas(self):
+        with group(2, "--tree-memory", "64K", "--max-advertised-blocks", "100", "--max-replica-blocks", "40", "--route", "none") as g:
+            a, b = g.nodes
+            for i in range(40):
+                self.assertEqual(ask(a, prompt(f"tree{i}", 330))[0], 200)
+            self.assertEqual(limit(a, "tree_bytes", None), 65536)
+            support.wait_until(lambda: limit(a, "tree_bytes") > 50, 3, "forgotten pages")
+            self.assertLessEqual(limit(a, "tree_bytes", "used"), 65536)
+            support.wait_until(lambda: limit(a, "advertised_blocks", "used") == 100, 5, "all that may be told")
+            self.assertGreater(limit(a, "advertised_blocks"), 0)
+            self.assertGreater(support.metric(a, "hearsay_unadvertised_blocks"), 0)
+            support.wait_until(lambda: limit(b, "replica_blocks_of_one_peer") > 0, 5, "what found no place")
+            self.assertEqual((limit(b, "replica_blocks", None), limit(b, "replica_blocks_of_one_peer", None)), (40, 20))
+            self.assertLessEqual(limit(b, "replica_blocks", "used"), 20)
+            for node, name, option in ((a, "tree_bytes", "--tree-memory"), (b, "replica_blocks_of_one_peer", "--max-replica-blocks")):
+                support.wait_until(lambda: option in (log_line(node, name) or ""), 5, f"a line on {name}")
+
+    def test_drain_timeout(self):
+        with group(1, "--drain-timeout", "1ms") as g:
+            node = g.nodes[0]
+            events = support.stream(node, "/v1/completions", {"prompt": prompt("drain", 40), "max_tokens": 8000, "ignore_eos": True})
+            next(events)
+            self.assertEqual(node.stop(), 0)
+            self.assertRegex(node.log(), r"1 answers were cut: they had not finished in 0.001 s \(--drain-timeout\)")
+            with self.assertRaises(Exception):
+                list(events)
+
+    def test_weights(self):
+        """Many of both wait at one small node: by the time the heavy tenant is served, the light one has had about a third of that."""
+        with group(1, "--max-sequences", "1", "--tenant-weight", "heavy=3", "--tenant-weight", "x=2,y=0.5") as g:
+            done = []
+
+            def one(i):
+                tenant = ("heavy", "light")[i % 2]
+                status, _, _ = ask(g.nodes[0], prompt(f"weight{i}", 64), 1500, headers={"x-tenant-id": tenant})
+                done.append(tenant)
+                return status
+            with concurrent.futures.ThreadPoolExecutor(48) as pool:
+                self.assertEqual(set(pool.map(one, range(48))), {200})
+            last = max(i for i, tenant in enumerate(done) if tenant == "heavy")
+            light = done[:last].count("light")
+            self.assertTrue(4 <= light <= 14, f"{light} light ones before the last of 24 heavy ones")
 
 
 class Strangers(unittest.TestCase):
