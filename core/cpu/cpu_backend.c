@@ -112,6 +112,11 @@ uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_to
     return kv_page_bytes(model, page_tokens ? page_tokens : CPU_DEFAULT_PAGE_TOKENS);
 }
 
+uint64_t cpu_backend_weight_bytes(const struct backend *backend)
+{
+    return const_self_of(backend)->weights->panel_bytes;
+}
+
 /* ---- operations ---- */
 
 static void backend_info(const struct backend *backend, struct backend_info *out)
@@ -127,7 +132,8 @@ static void backend_info(const struct backend *backend, struct backend_info *out
         .max_spans = b->forward->max_spans,
         .max_inflight = 1,
     };
-    snprintf(out->arithmetic, sizeof out->arithmetic, "%s", b->kernels->arithmetic);
+    /* Integers are multiplied in groups, which gives other bits than 16-bit weights of the same file. */
+    snprintf(out->arithmetic, sizeof out->arithmetic, "%s%s", b->kernels->arithmetic, b->weights->n_quantised ? "-native" : "");
 }
 
 static void wait_until_finished(struct cpu_backend *b)
@@ -386,7 +392,7 @@ static int build(struct cpu_backend *b, const struct cpu_backend_config *c, stru
     b->copies = calloc(MAX_PENDING_COPIES, sizeof *b->copies);
     if (!b->copies)
         return error_set(err, HS_ERR_NO_MEMORY, "CPU backend: out of memory");
-    int status = weights_create(c->model, b->kernels, &b->weights, err);
+    int status = weights_create(c->model, b->kernels, c->weights, &b->weights, err);
     if (!status)
         status = kv_pool_init(&b->kv, c->model, c->n_pages, page_tokens, b->kernels->inputs_per_word, err);
     if (!status)

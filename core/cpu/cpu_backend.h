@@ -1,7 +1,7 @@
 /*
  * The CPU backend: executes a model description behind core/port/backend.h on a pool of pinned threads.
  *
- * In f32, weights are held in 16 bits (FP16, or BF16 where the file has BF16), keys and values in FP16, and arithmetic is float32.
+ * In f32, weights are held in 16 bits (FP16, or BF16 where the file has BF16) or as the integers of a quantised file, keys and values in FP16, and arithmetic is float32.
  * In bf16, weights, keys and values and whatever is multiplied with them are BF16; sums, norms, rotations and exponentials stay
  * float32. One path of kernels is chosen at creation and names the arithmetic class. A row's logits are the same bits whatever else
  * is in the step, however a prompt was cut, whichever pages it uses and however many threads there are (design: same bits, always).
@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/cpu/weight_form.h"
 #include "core/port/backend.h"
 #include "core/port/env.h"
 #include "core/port/model.h"
@@ -34,6 +35,7 @@ struct cpu_backend_config {
     const uint32_t *cpus; /* [n_cpus] to pin threads to, in turn; n_cpus 0: not pinned */
     uint32_t n_cpus;
     enum cpu_path path;
+    enum weight_form weights; /* native: weights of quantised files stay integers, an arithmetic class of its own */
     enum cpu_compute compute; /* of the path auto; CPU_PATH_AVX512_BF16 is bf16 by itself */
     uint32_t max_rows;        /* 0: CPU_DEFAULT_MAX_ROWS */
     uint32_t max_spans;       /* 0: CPU_DEFAULT_MAX_SPANS */
@@ -51,6 +53,8 @@ int cpu_backend_create(const struct cpu_backend_config *config, struct backend *
 
 /* Bytes of one KV page, for choosing n_pages; page_tokens as in the configuration. */
 uint64_t cpu_backend_page_bytes(const struct model_desc *model, uint32_t page_tokens);
+/* Bytes of the matrices, all of which a decode step reads. */
+uint64_t cpu_backend_weight_bytes(const struct backend *backend);
 /* The kernels that a path and an arithmetic mean here; NULL: not on this machine, or not together. */
 const struct cpu_kernels *cpu_path_kernels(enum cpu_path path, enum cpu_compute compute);
 bool cpu_path_supported(enum cpu_path path);

@@ -7,7 +7,7 @@
 #include "core/cpu/half.h"
 #include "core/cpu/memory.h"
 
-enum { FILL_CHUNKS = 20000, MATRICES_PER_LAYER = 7 };
+enum { FILL_CHUNKS = 20000, MATRICES_PER_LAYER = 7, CACHE_LINE = 64 };
 
 /* ---- layout ---- */
 
@@ -20,6 +20,42 @@ static int check_shape(const struct tensor_view *t, uint32_t rows, uint32_t cols
     return 0;
 }
 
+static enum weight_type wide_type(const struct weights *w, const struct tensor_view *t)
+{
+    if (w->kernels->inputs_per_word == 2)
+        return WEIGHT_BF16_PAIRS;
+    return t->type == TENSOR_BF16 ? WEIGHT_BF16 : WEIGHT_F16;
+}
+
+/* The type that keeps t's integers. False, and *out as it was: t has none, or is not to be kept so. */
+static bool choose_quantised(const struct weights *w, const struct tensor_view *t, enum weight_type *out)
+{
+    struct tensor_groups groups;
+    enum weight_type type;
+    bool wanted = w->form == WEIGHT_FORM_NATIVE || (w->form == WEIGHT_FORM_AUTO && tensor_is_w4(t->type));
+    if (!wanted || !w->model->groups || !w->model->groups(t, &groups) || t->cols % 32)
+        return false;
+    for (type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++) {
+        bool fits = weight_bits(type) == groups.bits && weight_group(type) == groups.size &&
+                    weight_has_minimum(type) == groups.has_minimum;
+        if (fits && (!groups.has_minimum || t->cols <= CPU_MAX_GROUPS_WITH_MINIMA * groups.size)) {
+            *out = type;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Gate and up go through a product side by side. */
+static void hold_alike(struct weights *w, struct packed_matrix *a, struct packed_matrix *b)
+{
+    if (a->type == b->type || (!weight_is_quantised(a->type) && !weight_is_quantised(b->type)))
+        return;
+    w->n_quantised -= weight_is_quantised(a->type) + weight_is_quantised(b->type);
+    a->type = wide_type(w, &a->source);
+    b->type = wide_type(w, &b->source);
+}
+
 static int add_matrix(struct weights *w, struct packed_matrix *matrix, const struct tensor_view *t, uint32_t rows, uint32_t cols,
                       struct error *err)
 {
@@ -27,16 +63,14 @@ static int add_matrix(struct weights *w, struct packed_matrix *matrix, const str
     if (status)
         return status;
     matrix->source = *t;
-    if (w->kernels->inputs_per_word == 2)
-        matrix->type = WEIGHT_BF16_PAIRS;
-    else
-        matrix->type = t->type == TENSOR_BF16 ? WEIGHT_BF16 : WEIGHT_F16;
+    matrix->type = wide_type(w, t);
+    if (choose_quantised(w, t, &matrix->type))
+        w->n_quantised++;
     matrix->n_inputs = cols;
     matrix->n_outputs = rows;
     matrix->n_panels = (rows + w->kernels->panel_width - 1) / w->kernels->panel_width;
     w->matrices[w->n_matrices++] = matrix;
     w->n_panels += matrix->n_panels;
-    w->panel_bytes += (size_t)matrix->n_panels * cols * w->kernels->panel_width * sizeof(uint16_t);
     return 0;
 }
 
@@ -61,6 +95,7 @@ static int add_layer(struct weights *w, uint32_t layer, struct error *err)
         if (status)
             return status;
     }
+    hold_alike(w, &to->gate, &to->up);
     return 0;
 }
 
@@ -134,23 +169,31 @@ static int take_vectors(struct weights *w, struct error *err)
 
 /* ---- create ---- */
 
+static size_t matrix_bytes(const struct weights *w, const struct packed_matrix *matrix)
+{
+    size_t bytes = matrix->n_panels * weight_panel_bytes(matrix->type, matrix->n_inputs, w->kernels->panel_width);
+    return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
 static int place_panels(struct weights *w, struct error *err)
 {
+    for (uint32_t i = 0; i < w->n_matrices; i++)
+        w->panel_bytes += matrix_bytes(w, w->matrices[i]);
     w->panel_memory = memory_map(w->panel_bytes);
     if (!w->panel_memory)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for %zu MiB of weights", w->panel_bytes >> 20);
-    uint16_t *next = w->panel_memory;
+    char *next = w->panel_memory;
     for (uint32_t i = 0; i < w->n_matrices; i++) {
-        struct packed_matrix *matrix = w->matrices[i];
-        matrix->panels = next;
-        next += (size_t)matrix->n_panels * matrix->n_inputs * w->kernels->panel_width;
+        w->matrices[i]->panels = next;
+        next += matrix_bytes(w, w->matrices[i]);
     }
     w->panels_per_chunk = (uint32_t)((w->n_panels + FILL_CHUNKS - 1) / FILL_CHUNKS);
     w->n_chunks = (uint32_t)((w->n_panels + w->panels_per_chunk - 1) / w->panels_per_chunk);
     return 0;
 }
 
-int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, struct weights **out, struct error *err)
+int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, enum weight_form form, struct weights **out,
+                   struct error *err)
 {
     struct weights *w = calloc(1, sizeof *w);
     int status = HS_ERR_NO_MEMORY;
@@ -158,6 +201,7 @@ int weights_create(const struct model_desc *model, const struct cpu_kernels *ker
         return error_set(err, status, "weights: out of memory");
     w->model = model;
     w->kernels = kernels;
+    w->form = form;
     w->layers = calloc(model->n_layers, sizeof *w->layers);
     w->matrices = calloc((size_t)model->n_layers * MATRICES_PER_LAYER + 1, sizeof *w->matrices);
     if (!w->layers || !w->matrices) {
@@ -220,16 +264,15 @@ static bool finite_halves(const uint16_t *halves, size_t n)
     return !found;
 }
 
-static void fill_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, float *scratch)
+/* A panel in 16 bits. */
+static void fill_wide_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, uint32_t n_rows, float *scratch)
 {
     const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs;
-    uint16_t *out = matrix->panels + (size_t)panel * n_inputs * width;
+    uint16_t *out = (uint16_t *)matrix->panels + (size_t)panel * n_inputs * width;
     uint16_t *rows = (uint16_t *)(scratch + n_inputs);
-    uint32_t first = panel * width;
-    uint32_t n_rows = matrix->n_outputs - first < width ? matrix->n_outputs - first : width;
     for (uint32_t r = 0; r < n_rows; r++) {
         uint16_t *row = rows + (size_t)r * n_inputs;
-        w->model->dequantize(&matrix->source, first + r, 1, scratch);
+        w->model->dequantize(&matrix->source, panel * width + r, 1, scratch);
         if (matrix->type == WEIGHT_BF16) {
             for (uint32_t i = 0; i < n_inputs; i++)
                 row[i] = bfloat_from_float(scratch[i]);
@@ -247,7 +290,70 @@ static void fill_panel(struct weights *w, const struct packed_matrix *matrix, ui
         for (uint32_t i = 0; i < n_inputs; i += 2)
             for (uint32_t r = 0; r < n_rows; r++)
                 memcpy(out + (size_t)i * width + 2 * r, rows + (size_t)r * n_inputs + i, 2 * sizeof *out);
-    atomic_fetch_add_explicit(&w->filled_bytes, (uint64_t)n_inputs * width * sizeof(uint16_t), memory_order_relaxed);
+}
+
+/* Inputs of one output as they stand in a dword (kernels_quantised.h). */
+static uint32_t pack_dword(enum weight_type type, const int8_t *integers)
+{
+    const int offset = weight_has_minimum(type) ? 0 : 8;
+    uint32_t dword = 0;
+    if (weight_bits(type) == 8) {
+        memcpy(&dword, integers, sizeof dword);
+        return dword;
+    }
+    for (int i = 0; i < 4; i++) {
+        dword |= (uint32_t)(integers[2 * i] + offset) << 4 * i;
+        dword |= (uint32_t)(integers[2 * i + 1] + offset) << (16 + 4 * i);
+    }
+    return dword;
+}
+
+/* A row as lane `lane` of a panel. */
+static void place_row(const struct packed_matrix *matrix, uint32_t width, uint32_t lane, const int8_t *integers,
+                      const uint16_t *scales, const uint16_t *minima, char *out)
+{
+    const uint32_t group = weight_group(matrix->type), per_dword = 32 / weight_bits(matrix->type);
+    for (uint32_t first = 0, n; first < matrix->n_inputs; first += n) {
+        n = matrix->n_inputs - first < group ? matrix->n_inputs - first : group;
+        for (uint32_t i = 0; i < n; i += per_dword, out += width * sizeof(uint32_t)) {
+            uint32_t dword = pack_dword(matrix->type, integers + first + i);
+            memcpy(out + lane * sizeof dword, &dword, sizeof dword);
+        }
+        memcpy(out + lane * sizeof *scales, scales++, sizeof *scales);
+        out += width * sizeof *scales;
+        if (weight_has_minimum(matrix->type)) {
+            memcpy(out + lane * sizeof *minima, minima++, sizeof *minima);
+            out += width * sizeof *minima;
+        }
+    }
+}
+
+static void fill_quantised_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, uint32_t n_rows,
+                                 float *scratch)
+{
+    const uint32_t width = w->kernels->panel_width, n_inputs = matrix->n_inputs, group = weight_group(matrix->type);
+    const uint32_t n_groups = (n_inputs + group - 1) / group;
+    const bool has_minimum = weight_has_minimum(matrix->type);
+    uint16_t *scales = (uint16_t *)scratch, *minima = has_minimum ? scales + n_groups : NULL;
+    int8_t *integers = (int8_t *)(scales + 2 * (size_t)n_groups);
+    char *out = (char *)matrix->panels + panel * weight_panel_bytes(matrix->type, n_inputs, width);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        w->model->read_groups(&matrix->source, panel * width + r, integers, scales, minima);
+        if (!finite_halves(scales, n_groups) || (has_minimum && !finite_halves(minima, n_groups)))
+            atomic_fetch_add(&w->n_bad_rows, 1);
+        place_row(matrix, width, r, integers, scales, minima, out);
+    }
+}
+
+static void fill_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, float *scratch)
+{
+    const uint32_t width = w->kernels->panel_width, left = matrix->n_outputs - panel * width;
+    const uint32_t n_rows = left < width ? left : width;
+    if (weight_is_quantised(matrix->type))
+        fill_quantised_panel(w, matrix, panel, n_rows, scratch);
+    else
+        fill_wide_panel(w, matrix, panel, n_rows, scratch);
+    atomic_fetch_add_explicit(&w->filled_bytes, weight_panel_bytes(matrix->type, matrix->n_inputs, width), memory_order_relaxed);
 }
 
 void weights_fill(struct weights *weights, uint32_t chunk, float *scratch)
@@ -271,5 +377,8 @@ int weights_check(const struct weights *weights, struct error *err)
     uint32_t n = atomic_load(&weights->n_overflows);
     if (n > 0)
         return error_set(err, HS_ERR_RANGE, "%u rows of weights hold values that FP16 cannot (beyond 65,504): use a BF16 file", n);
+    n = atomic_load(&weights->n_bad_rows);
+    if (n > 0)
+        return error_set(err, HS_ERR_PARSE, "%u rows of weights have scales that are not finite: get a whole copy of the model", n);
     return 0;
 }

@@ -1,8 +1,9 @@
 /*
- * A model's weights as the kernels want them: matrices in 16 bits, packed in panels (kernels.h); vectors in float.
+ * A model's weights as the kernels want them: matrices in panels (kernels.h), in 16 bits or as integers in groups; vectors in float.
  *
- * A matrix stored as BF16 stays BF16; every other format is dequantised and rounded to FP16. A value beyond FP16's range
- * ends the loading. Where the kernels multiply pairs of BF16, every matrix is rounded to BF16.
+ * In 16 bits, a matrix stored as BF16 stays BF16; every other format is dequantised and rounded to FP16. A value beyond FP16's
+ * range ends the loading. Where the kernels multiply pairs of BF16, every matrix is rounded to BF16. What a format made of groups
+ * (model_desc.groups) holds can stay integers: another arithmetic, a quarter or half of the memory. Gate and up are held alike.
  *
  * Key centres: Qwen2's key biases reach 240, and a key rounded to FP16 at that size loses what tells keys apart (lowest cosine of
  * the logits 0.99986). A constant vector taken from all keys of a head changes no softmax, so the part of the bias that lies in
@@ -20,10 +21,11 @@
 
 #include "core/base/error.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/weight_form.h"
 #include "core/port/model.h"
 
 struct packed_matrix {
-    uint16_t *panels;  /* [n_panels][n_inputs][panel_width] or in pairs (kernels.h), outputs beyond n_outputs zero */
+    void *panels; /* [n_panels] of weight_panel_bytes each, as type says; outputs beyond n_outputs zero */
     const float *bias; /* [n_outputs] or NULL */
     enum weight_type type;
     uint32_t n_inputs;
@@ -52,22 +54,26 @@ struct weights {
     uint64_t n_panels;         /* of all matrices */
     uint32_t panels_per_chunk; /* of filling */
     uint32_t n_chunks;
+    enum weight_form form;
+    uint32_t n_quantised;         /* matrices held as integers */
     _Atomic uint32_t n_overflows; /* rows with values beyond FP16 */
+    _Atomic uint32_t n_bad_rows;  /* rows with scales that are not finite */
     _Atomic uint64_t filled_bytes;
-    uint16_t *panel_memory;
+    void *panel_memory;
     size_t panel_bytes;
     float *vector_memory;
 };
 
 /* 0, or HS_ERR_UNSUPPORTED for shapes that do not fit together, HS_ERR_NO_MEMORY. */
-int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, struct weights **out, struct error *err);
+int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, enum weight_form form, struct weights **out,
+                   struct error *err);
 void weights_destroy(struct weights *weights);
 
 /* Floats of scratch that weights_fill needs. */
 size_t weights_fill_scratch(const struct weights *weights);
 /* Fills chunk 0 .. n_chunks-1. */
 void weights_fill(struct weights *weights, uint32_t chunk, float *scratch);
-/* After all chunks: 0 or HS_ERR_RANGE. */
+/* After all chunks: 0, HS_ERR_RANGE or HS_ERR_PARSE (a damaged file). */
 int weights_check(const struct weights *weights, struct error *err);
 
 #endif

@@ -63,6 +63,11 @@ struct tensor_groups {
     bool has_minimum;
 };
 
+static inline bool tensor_is_w4(enum tensor_type type)
+{
+    return type >= TENSOR_W4_G32;
+}
+
 static inline bool tensor_present(const struct tensor_view *t)
 {
     return t->type != TENSOR_NONE;

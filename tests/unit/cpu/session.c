@@ -8,11 +8,12 @@
 
 #include <cmocka.h>
 
+enum weight_form session_weights = WEIGHT_FORM_AUTO;
 const struct sampling_params session_greedy = {.top_p = 1, .repetition_penalty = 1};
 
 struct backend *session_backend(const struct model_desc *model, enum cpu_path path, uint32_t threads, uint32_t n_pages)
 {
-    struct cpu_backend_config config = {.model = model, .n_pages = n_pages, .threads = threads, .path = path};
+    struct cpu_backend_config config = {.model = model, .n_pages = n_pages, .threads = threads, .path = path, .weights = session_weights};
     struct backend *backend = NULL;
     struct error err = {0};
     if (cpu_backend_create(&config, &backend, &err))

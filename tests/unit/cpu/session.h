@@ -9,6 +9,9 @@
 
 #include "core/cpu/cpu_backend.h"
 
+/* How backends made from now on hold weights; auto at first. */
+extern enum weight_form session_weights;
+
 /* A backend with its defaults but for these; fails the test if it cannot be made. */
 struct backend *session_backend(const struct model_desc *model, enum cpu_path path, uint32_t threads, uint32_t n_pages);
 /* Submits and waits for the completion. */

@@ -2,7 +2,7 @@
  * Logits and greedy tokens of real files against the numpy references in tests/vectors (made by make_logits.py and
  * make_tiny_models.py from the same files' weights in float32).
  *
- *     test_logits_reference MODEL VECTORS [PATH]
+ *     test_logits_reference MODEL VECTORS [PATH [native]]
  *
  * MODEL may begin with "cache:", the folder where downloaded models lie; if it is not there the test is skipped (exit 77).
  */
@@ -126,6 +126,8 @@ int main(int argc, char **argv)
         printf("skipped: this CPU has no %s\n", argv[3]);
         return 77;
     }
+    if (argc > 4 && strcmp(argv[4], "native") == 0)
+        session_weights = WEIGHT_FORM_NATIVE;
     if (model_weights_open(file, &model, &err) || logits_vectors_load(argv[2], &vectors, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
