@@ -47,6 +47,7 @@ enum {
     VERBS_REGIONS = 16,
     VERBS_MAX_MEMORY = 64,
     VERBS_UNRELIABLE_BYTES = 512 << 10,
+    VERBS_COUNTS = 9,
 };
 
 enum packet_kind { PACKET_STREAM = 1, PACKET_UNRELIABLE = 2, PACKET_CREDIT = 3 };
@@ -170,7 +171,8 @@ struct verbs {
     struct verbs_region memory[VERBS_MAX_MEMORY];
     uint32_t n_memory;
     struct transport_stats stats;
-    struct transport_verbs_stats counts;
+    struct transport_verbs_stats counts, told; /* told: what the metrics have of them */
+    struct counter *counters[VERBS_COUNTS];
 };
 
 /* transport.c */
@@ -239,6 +241,10 @@ void verbs_reads_interrupted(struct verbs_link *link);
 void verbs_reads_end(struct verbs_link *link, int status);
 bool verbs_reads_waiting(const struct verbs_link *link);
 void verbs_regions_fini(struct verbs *self);
+
+/* counts.c */
+int verbs_counts_open(struct verbs *self, struct error *err);
+void verbs_counts_tell(struct verbs *self);
 
 /* completions.c */
 /* Takes completions, at most until many events wait; all: whatever is there. */

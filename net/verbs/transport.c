@@ -95,6 +95,7 @@ static void poll_slow(struct verbs *self)
         return;
     self->async_ns = self->now_ns;
     verbs_async_events(self);
+    verbs_counts_tell(self);
 }
 
 static void run_timers(struct verbs *self)
@@ -418,6 +419,8 @@ int transport_verbs_create(const struct transport_verbs_config *config, const st
     self->links = calloc(self->max_peers, sizeof *self->links);
     self->peer_stats = calloc(self->max_peers, sizeof *self->peer_stats);
     int status = self->links == NULL || self->peer_stats == NULL ? error_set(err, HS_ERR_NO_MEMORY, "fabric \"verbs\": out of memory") : 0;
+    if (status == 0)
+        status = verbs_counts_open(self, err);
     if (status == 0)
         status = open_rails(self, err);
     if (status == 0)

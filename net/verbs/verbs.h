@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/metrics.h"
 #include "net/net.h"
 
 struct transport_verbs_config {
@@ -26,6 +27,7 @@ struct transport_verbs_config {
     bool insecure_peers;      /* ... unless this is set */
     uint8_t service_level;    /* InfiniBand */
     uint8_t traffic_class;    /* RoCE: the IP header's, 4 times the DSCP */
+    struct metrics *metrics;  /* NULL: none; else it outlives the transport and gets hearsay_verbs_* */
     struct net_tuning tuning; /* of the bootstrap; send_buffer_bytes, ciphers and rekey_* of the queue pairs, too */
 };
 

@@ -17,7 +17,7 @@ BUILD = os.environ.get("HEARSAY_BUILD", os.path.join(TOP, "build-test"))
 BINARY = os.path.join(BUILD, "tools", "hearsay")
 CTL = os.path.join(BUILD, "tools", "hearsay-ctl")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "hearsay")
-MODEL = os.path.join(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
+MODEL = os.environ.get("HEARSAY_TEST_MODEL") or os.path.join(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 WORDS = ("river stone garden market winter letter window bridge harbor engine forest candle mirror ladder kitchen "
          "teacher doctor sailor painter farmer writer soldier merchant morning evening summer autumn yellow silver "

@@ -19,6 +19,7 @@
 enum { NODE_MAX_CPUS = 512, NODE_MAX_JOIN = 4096, NODE_FABRIC_PORT = 7070 };
 
 enum backend_choice { BACKEND_CPU, BACKEND_NULL };
+enum fabric_choice { FABRIC_SOCKETS, FABRIC_VERBS };
 
 struct cpu_list {
     uint32_t cpus[NODE_MAX_CPUS];
@@ -46,7 +47,8 @@ struct node_options {
     bool insecure_peers;
     enum backend_choice backend;
     enum cpu_compute compute;
-    int fabric; /* one so far */
+    enum fabric_choice fabric;
+    const char *device;           /* of the verbs fabric; NULL: the best */
     struct cpu_list cpus;         /* all threads, unless pinned apart */
     struct cpu_list compute_cpus; /* --pin compute= */
     struct cpu_list http_cpus;    /* --pin http= */

@@ -22,6 +22,7 @@
 #include "net/net.h"
 #include "tools/hearsay/joiner.h"
 #include "tools/hearsay/kv_size.h"
+#include "tools/hearsay/open_fabric.h"
 
 enum { INBOX_CAPACITY = 4096 };
 
@@ -112,19 +113,16 @@ static void warn_of_readers(const char *option, const char *path)
 static int open_transport(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
-    struct transport_sockets_config config = {.bind = o->bind, .insecure_peers = o->insecure_peers};
     if (o->group_key_file) {
         int rc = net_group_key_load(o->group_key_file, r->group_key, err);
         if (rc)
             return error_wrap(err, rc, "--group-key-file");
-        config.group_key = r->group_key;
         warn_of_readers("--group-key-file", o->group_key_file);
     }
-    int rc = transport_sockets_create(&config, &r->env, &r->transport, err);
-    if (rc)
-        return error_wrap(err, rc, "--bind");
-    choose_name(r);
-    return 0;
+    int rc = open_fabric(o, o->group_key_file ? r->group_key : NULL, &r->env, r->metrics, &r->transport, err);
+    if (rc == 0)
+        choose_name(r);
+    return rc;
 }
 
 static int64_t unix_time_s(void *arg)
@@ -167,9 +165,9 @@ static int open_http(struct running_node *r, struct error *err)
         .isolate_tenants = o->isolate_tenants,
         .max_connections = o->max_connections,
         .max_body_bytes = o->max_body_bytes,
-        .wake_by_step = true,
         .inbox_capacity = INBOX_CAPACITY,
         .inbox = r->inbox,
+        .wake_by_step = true,
         .metrics = r->metrics,
         .env = &r->env,
         .unix_time_s = unix_time_s,
@@ -185,11 +183,11 @@ static int open_http(struct running_node *r, struct error *err)
     int host = (int)(strrchr(o->http, ':') - o->http);
     snprintf(r->http_address, sizeof r->http_address, "%.*s:%u", host, o->http, http_server_port(r->http));
     return 0;
+}
+
 static void wake_http(void *server)
 {
     http_server_wake(server);
-}
-
 }
 
 static int open_node(struct running_node *r, struct error *err)
@@ -207,10 +205,10 @@ static int open_node(struct running_node *r, struct error *err)
         .max_sequences = o->max_sequences,
         .max_waiting = o->max_waiting,
         .max_batch_tokens = o->max_batch_tokens,
-        .after_events = wake_http,
-        .after_events_arg = r->http,
         .push_back_depth = o->push_back_depth,
         .tree_bytes = o->tree_memory_bytes,
+        .after_events = wake_http,
+        .after_events_arg = r->http,
     };
     memcpy(config.cluster.name, r->name, sizeof config.cluster.name);
     memcpy(config.cluster.http_address, r->http_address, sizeof config.cluster.http_address);

@@ -1,0 +1,23 @@
+#include "tools/hearsay/open_fabric.h"
+
+#include "net/net.h"
+#include "net/verbs/verbs.h"
+
+static int open_verbs(const struct node_options *o, const uint8_t *group_key, const struct env *env, struct metrics *metrics,
+                      struct transport **out, struct error *err)
+{
+    const struct transport_verbs_config config = {
+        .bind = o->bind, .device = o->device, .group_key = group_key, .insecure_peers = o->insecure_peers, .metrics = metrics};
+    int rc = transport_verbs_create(&config, env, out, err);
+    return rc ? error_wrap(err, rc, "--fabric verbs") : 0;
+}
+
+int open_fabric(const struct node_options *o, const uint8_t *group_key, const struct env *env, struct metrics *metrics,
+                struct transport **out, struct error *err)
+{
+    if (o->fabric == FABRIC_VERBS)
+        return open_verbs(o, group_key, env, metrics, out, err);
+    const struct transport_sockets_config config = {.bind = o->bind, .group_key = group_key, .insecure_peers = o->insecure_peers};
+    int rc = transport_sockets_create(&config, env, out, err);
+    return rc ? error_wrap(err, rc, "--bind") : 0;
+}
