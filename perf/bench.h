@@ -26,7 +26,13 @@ enum perf_backend { PERF_BACKEND_CPU, PERF_BACKEND_NULL };
 struct perf_config {
     const struct benchmark *bench; /* NULL: list */
     bool list;
-    const char *json_path, *plot_path; /* NULL: not wanted */
+    bool compare; /* files[0] with files[1] */
+    const char *files[2];
+    uint32_t n_files;
+    double tolerance;
+    const char *json_path, *csv_path, *plot_path; /* NULL: not wanted */
+    enum perf_peer peer;
+    const char *against; /* llama-bench's path or the server's URL, NULL: neither */
     uint32_t runs;
     uint64_t seed;
     /* engine */
@@ -38,14 +44,14 @@ struct perf_config {
     uint32_t cpus[PERF_MAX_CPUS], n_cpus;
     struct number_list prefill, decode, batch;
     uint32_t decode_tokens;
-    const char *against; /* llama-bench's path, NULL: none */
     const char *against_model;
     /* serve */
     const char *urls[PERF_MAX_URLS];
     uint32_t n_urls;
     const char *served_model; /* NULL: the first that /v1/models names */
     const char *api_key;
-    uint32_t clients, requests, prompt_tokens, output_tokens, shared_prefix, vocab;
+    uint32_t clients, requests, rounds, prompt_tokens, output_tokens, shared_prefix, vocab;
+    bool overhead;
     /* route, then gossip */
     uint32_t tokens, peers, blocks, calls;
     enum perf_caches caches;

@@ -3,6 +3,7 @@
 
 #include "core/base/log.h"
 #include "perf/bench.h"
+#include "perf/compare.h"
 #include "perf/perf_options.h"
 #include "perf/progress.h"
 
@@ -36,12 +37,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "hearsay-perf: %s\n", err.text);
         return EXIT_USAGE;
     }
-    if (config.list && (config.json_path || config.plot_path)) {
-        error_set(&err, HS_ERR_INVALID, "%s: list has no results to write; leave it out", config.json_path ? "--json" : "--plot");
+    const char *output = config.json_path ? "--json" : config.csv_path ? "--csv" : config.plot_path ? "--plot" : NULL;
+    if (output && !config.bench) {
+        error_set(&err, HS_ERR_INVALID, "%s: %s has no results to write; leave it out", output, config.list ? "list" : "compare");
         return fail(&err, HS_ERR_INVALID);
     }
     if (config.list)
         return list();
+    if (config.compare) {
+        rc = compare_run(config.files[0], config.files[1], config.tolerance, &err);
+        return rc == 0 ? EXIT_GOOD : fail(&err, rc);
+    }
     if (config.plot_path && (rc = report_can_plot(&err)) != 0)
         return fail(&err, rc);
 
@@ -53,6 +59,8 @@ int main(int argc, char **argv)
         rc = error_set(&err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     if (rc == 0 && config.json_path)
         rc = report_write_json(&report, config.json_path, &err);
+    if (rc == 0 && config.csv_path)
+        rc = report_write_csv(&report, config.csv_path, &err);
     if (rc == 0 && config.plot_path)
         rc = report_plot(&report, config.plot_path, &err);
     report_fini(&report);

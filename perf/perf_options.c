@@ -83,7 +83,11 @@ SETTER(url)
 
 SETTER(bench)
 {
-    if (CONFIG->bench || CONFIG->list)
+    if (CONFIG->compare && CONFIG->n_files < 2) {
+        CONFIG->files[CONFIG->n_files++] = text;
+        return 0;
+    }
+    if (CONFIG->bench || CONFIG->list || CONFIG->compare)
         return error_set(err, HS_ERR_PARSE, "\"%s\": one benchmark at a time", text);
     if (strcmp(text, "list") == 0) {
         CONFIG->list = true;
@@ -128,7 +132,8 @@ static const struct option_spec specs[] = {
     {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, TEXT(served_model)},
     {"api-key", "KEY", "Sent as bearer token", NULL, TEXT(api_key)},
     {"clients", "N", "Clients, each with one request under way (4)", NULL, NUMBER(clients, 1, 4096)},
-    {"requests", "N", "Requests in all (64)", NULL, NUMBER(requests, 1, 100000000)},
+    {"requests", "N", "Requests of a round (64)", NULL, NUMBER(requests, 1, 100000000)},
+    {"rounds", "N", "Rounds, each with prompts of its own (1)", NULL, NUMBER(rounds, 1, 100000)},
     {"prompt-tokens", "N", "Length of each prompt (256)", NULL, NUMBER(prompt_tokens, 1, 1 << 20)},
     {"output-tokens", "N", "Length of each answer (64)", NULL, NUMBER(output_tokens, 1, 1 << 20)},
     {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, NUMBER(shared_prefix, 0, 1 << 20)},
@@ -138,6 +143,10 @@ static const struct option_spec specs[] = {
     {"blocks", "N", "Blocks that each of them holds (65536)", NULL, NUMBER(blocks, 1, 1 << 20)},
     {"calls", "N", "Timed calls of each case (400)", NULL, NUMBER(calls, 1, 10000000)},
     {"caches", "warm|flushed|both", "Whether the caches are emptied before each call (both)", NULL, CHOICE(caches, caches)},
+    if (strcmp(text, "compare") == 0) {
+        CONFIG->compare = true;
+        return 0;
+    }
     {"gossip-interval", "TIME", "gossip: of both nodes, as hearsay's (1ms)", "Gossip", .kind = OPTION_DURATION,
      .offset = AT(gossip_interval_ns), .min = 10000, .max = UINT64_C(3600000000000)},
     {"insertions", "N", "Timed insertions (1000)", NULL, NUMBER(insertions, 1, 10000000)},
@@ -162,6 +171,7 @@ static const struct options options = {
               "      --clients 8 --shared-prefix 512\n"
               "Exit status: 0 good, 1 failed, 2 bad usage, 77 not possible on this machine.\n",
     .version = HEARSAY_VERSION,
+    {"csv", "FILE", "Write them as CSV; - for standard output", NULL, TEXT(csv_path)},
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .positional = set_bench,
@@ -169,16 +179,16 @@ static const struct options options = {
 
 static int check(const struct perf_config *config, struct error *err)
 {
-    if (!config->bench && !config->list)
+    if (config->compare && config->n_files != 2)
+        return error_set(err, HS_ERR_PARSE, "compare: give two files, a baseline.csv and the results.json to hold against it");
+    if (!config->bench && !config->list && !config->compare)
         return error_set(err, HS_ERR_PARSE, "name a benchmark; hearsay-perf list shows them");
     if (config->shared_prefix > config->prompt_tokens)
         return error_set(err, HS_ERR_PARSE, "--shared-prefix: %u is more than --prompt-tokens %u", config->shared_prefix,
                          config->prompt_tokens);
     if (config->bench && config->bench->run == bench_engine && config->backend == PERF_BACKEND_CPU && !config->model)
         return error_set(err, HS_ERR_PARSE, "--model: give a GGUF file or a Hugging Face folder (or --backend null)");
-    if (config->against && config->backend != PERF_BACKEND_CPU)
-        return error_set(err, HS_ERR_PARSE, "--against: needs --backend cpu");
-    return 0;
+    return check_peer(config, err);
 }
 
 int perf_options_parse(int argc, char **argv, struct perf_config *config, struct error *err)
@@ -186,6 +196,8 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
     *config = (struct perf_config){
         .runs = 5,
         .seed = 1,
+    {"overhead", NULL, "One client, one token: also show what each request took beyond the node's steps", NULL, .kind = OPTION_FLAG,
+     .offset = AT(overhead)},
         .prefill = {{128, 512, 2048}, 3},
         .decode = {{64, 1024}, 2},
         .batch = {{4, 16}, 2},
@@ -211,3 +223,9 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         config->urls[config->n_urls++] = "http://127.0.0.1:8080";
     return check(config, err);
 }
+              "  hearsay-perf serve --clients 16 --rounds 7 --against http://127.0.0.1:8090\n"
+              "  hearsay-perf compare perf/baselines/kernels.csv kernels.json --tolerance 10%\n"
+    if (config->overhead && (config->clients != 1 || config->output_tokens != 1))
+        return error_set(err, HS_ERR_PARSE, "--overhead: needs --clients 1 and --output-tokens 1");
+        .tolerance = 0.1,
+        .rounds = 1,

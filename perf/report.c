@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "perf/csv.h"
+
 void report_init(struct report *report, const char *bench)
 {
     *report = (struct report){.bench = bench, .options = json_object()};
@@ -116,6 +118,20 @@ static json_t *row_json(const struct report_row *row)
     return object;
 }
 
+static FILE *open_output(const char *path, struct error *err)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    if (!file)
+        error_set(err, HS_ERR_IO, "%s: %s; give a path that can be written", path, strerror(errno));
+    return file;
+}
+
+static int close_output(FILE *file, const char *path, bool good, struct error *err)
+{
+    good = (file == stdout ? fflush(file) : fclose(file)) == 0 && good;
+    return good ? 0 : error_set(err, HS_ERR_IO, "%s: writing failed: %s", path, strerror(errno));
+}
+
 int report_write_json(const struct report *report, const char *path, struct error *err)
 {
     json_t *rows = json_array();
@@ -127,13 +143,49 @@ int report_write_json(const struct report *report, const char *path, struct erro
         json_decref(whole);
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     }
-    FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    FILE *file = open_output(path, err);
     if (!file) {
         json_decref(whole);
-        return error_set(err, HS_ERR_IO, "%s: %s; give a path that can be written", path, strerror(errno));
+        return HS_ERR_IO;
     }
     bool good = json_dumpf(whole, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 && fputc('\n', file) != EOF;
-    good = (file == stdout ? fflush(file) : fclose(file)) == 0 && good;
     json_decref(whole);
-    return good ? 0 : error_set(err, HS_ERR_IO, "%s: writing failed: %s", path, strerror(errno));
+    return close_output(file, path, good, err);
+}
+
+static void write_csv_number(FILE *file, double value)
+{
+    char text[32] = "";
+    if (isfinite(value))
+        snprintf(text, sizeof text, "%.5g", value);
+    csv_write(file, text, 0);
+}
+
+static void write_csv_row(FILE *file, const char *bench, const struct report_row *row)
+{
+    char n[24];
+    snprintf(n, sizeof n, "%zu", row->n);
+    csv_write(file, bench, 1);
+    csv_write(file, row->name, 0);
+    csv_write(file, row->metric, 0);
+    csv_write(file, row->unit, 0);
+    csv_write(file, n, 0);
+    const double before[] = {row->median, row->min, row->max, row->p50, row->p99, row->limit, row->median / row->limit};
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
+        write_csv_number(file, before[i]);
+    csv_write(file, row->peer ? row->peer : "", 0);
+    write_csv_number(file, row->peer_median);
+    write_csv_number(file, row->ratio);
+    fputc('\n', file);
+}
+
+int report_write_csv(const struct report *report, const char *path, struct error *err)
+{
+    FILE *file = open_output(path, err);
+    if (!file)
+        return HS_ERR_IO;
+    fputs("bench,case,metric,unit,n,median,min,max,p50,p99,limit,share_of_limit,peer,peer_median,ratio\n", file);
+    for (size_t i = 0; i < report->n_rows; i++)
+        write_csv_row(file, report->bench, &report->rows[i]);
+    return close_output(file, path, !ferror(file), err);
 }

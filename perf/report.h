@@ -49,6 +49,8 @@ void report_compare(struct report_row *row, const char *peer, double peer_median
 /* One line on standard output, the heading before the first. */
 void report_print_row(const struct report *report, const struct report_row *row);
 int report_write_json(const struct report *report, const char *path, struct error *err);
+/* The rows alone, in the same words. */
+int report_write_csv(const struct report *report, const char *path, struct error *err);
 
 /* Whether plots can be made here: 0, or HS_ERR_UNSUPPORTED with the remedy. */
 int report_can_plot(struct error *err);

@@ -1,6 +1,6 @@
 #include "perf/serve_client.h"
 
-#include <curl/curl.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,7 +10,9 @@
 
 #include "core/base/rng.h"
 #include "core/base/strbuf.h"
+#include "perf/http_client.h"
 #include "perf/progress.h"
+#include "perf/serve_get.h"
 #include "perf/serve_stream.h"
 
 /* Random ids from here up: the ids below are special tokens in some vocabularies. */
@@ -18,7 +20,8 @@ enum { FIRST_TOKEN = 512, PROGRESS_MS = 100 };
 
 struct crowd {
     const struct perf_config *config;
-    const char *model;
+    const struct serve_target *target;
+    uint64_t seed;
     _Atomic uint32_t next, finished, running;
 };
 
@@ -30,6 +33,9 @@ struct client {
     struct serve_results results;
     struct stream stream;
     struct strbuf body;
+    struct http_client *connections; /* one to each server, then one for the metrics */
+    struct strbuf metrics;           /* with --overhead: as the server last showed them */
+    double step_seconds;             /* and what the steps of the last request took */
 };
 
 static void add_tokens(struct strbuf *body, struct rng *rng, uint32_t n, uint32_t vocab)
@@ -44,11 +50,11 @@ static void write_body(struct strbuf *body, const struct crowd *crowd, uint32_t 
 {
     const struct perf_config *config = crowd->config;
     struct rng shared, own;
-    rng_seed(&shared, config->seed);
-    rng_seed(&own, config->seed + ((uint64_t)request + 1) * 0x9e3779b97f4a7c15u);
+    rng_seed(&shared, crowd->seed);
+    rng_seed(&own, crowd->seed + ((uint64_t)request + 1) * 0x9e3779b97f4a7c15u);
     strbuf_clear(body);
     strbuf_puts(body, "{\"model\":");
-    strbuf_json_string(body, crowd->model, strlen(crowd->model));
+    strbuf_json_string(body, crowd->target->model, strlen(crowd->target->model));
     strbuf_puts(body, ",\"prompt\":[");
     add_tokens(body, &shared, config->shared_prefix, config->vocab);
     add_tokens(body, &own, config->prompt_tokens - config->shared_prefix, config->vocab);
@@ -58,10 +64,10 @@ static void write_body(struct strbuf *body, const struct crowd *crowd, uint32_t 
                   config->output_tokens);
 }
 
-static size_t on_data(char *data, size_t size, size_t n, void *arg)
+static bool on_body(void *arg, const char *data, size_t n)
 {
     struct client *client = arg;
-    return stream_feed(&client->stream, data, size * n, perf_now_ns()) ? size * n : 0;
+    return stream_feed(&client->stream, data, n, perf_now_ns());
 }
 
 static void note_failure(struct client *client, const char *url, const char *why)
@@ -69,7 +75,7 @@ static void note_failure(struct client *client, const char *url, const char *why
     struct serve_results *results = &client->results;
     results->n_failed++;
     if (!results->first_problem[0])
-        snprintf(results->first_problem, sizeof results->first_problem, "%s: %s", url, why);
+        snprintf(results->first_problem, sizeof results->first_problem, "%.120s: %s", url, why);
 }
 
 static void note_success(struct client *client, uint64_t end_ns)
@@ -79,6 +85,8 @@ static void note_success(struct client *client, uint64_t end_ns)
     results->n_good++;
     samples_add(&results->ttft_ms, (double)(stream->first_ns - stream->started_ns) * 1e-6);
     samples_add(&results->e2e_ms, (double)(end_ns - stream->started_ns) * 1e-6);
+    if (client->crowd->config->overhead)
+        samples_add(&results->beyond_us, (double)(stream->first_ns - stream->started_ns) * 1e-3 - 1e6 * client->step_seconds);
     if (stream->has_usage) {
         samples_add(&results->cached_tokens, (double)stream->cached_tokens);
         results->prompt_tokens += stream->prompt_tokens;
@@ -86,105 +94,103 @@ static void note_success(struct client *client, uint64_t end_ns)
     }
 }
 
-static void set_common(CURL *curl, const char *address, struct curl_slist *headers)
+static void take_answer(struct client *client, const char *url, int rc, int status, const struct error *err, uint64_t end_ns)
 {
-    curl_easy_setopt(curl, CURLOPT_URL, address);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_NOPROXY, "127.0.0.1,localhost,::1");
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-}
-
-static void run_request(struct client *client, CURL *curl, struct curl_slist *headers, uint32_t request)
-{
-    const struct perf_config *config = client->crowd->config;
-    const char *url = config->urls[request % config->n_urls];
-    struct stream *stream = &client->stream;
-    char address[1024], why[240];
-    long status = 0;
-    snprintf(address, sizeof address, "%s/v1/completions", url);
-    write_body(&client->body, client->crowd, request);
-    set_common(curl, address, headers);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)client->body.len);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, strbuf_text(&client->body));
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, client);
-    stream_begin(stream, &client->results.gap_ms, perf_now_ns());
-    CURLcode code = curl_easy_perform(curl);
-    uint64_t end_ns = perf_now_ns();
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    if (code == CURLE_OK && status == 200 && stream->done && !stream->failed && stream->first_ns)
-        return note_success(client, end_ns);
-    if (code != CURLE_OK)
-        snprintf(why, sizeof why, "%s", curl_easy_strerror(code));
+    const struct stream *stream = &client->stream;
+    char why[sizeof err->text];
+    if (rc == 0 && status == 200 && stream->done && !stream->failed && stream->first_ns) {
+        note_success(client, end_ns);
+        return;
+    }
+    if (rc)
+        snprintf(why, sizeof why, "%s", err->text);
     else if (status != 200)
-        snprintf(why, sizeof why, "status %ld: %.160s%.40s", status, strbuf_text(&stream->other), strbuf_text(&stream->line));
+        snprintf(why, sizeof why, "status %d: %.160s%.40s", status, strbuf_text(&stream->other), strbuf_text(&stream->line));
     else
         snprintf(why, sizeof why, "%s", stream->failed ? stream->problem : stream->done ? "no text came" : "the stream broke off");
     note_failure(client, url, why);
 }
 
-static struct curl_slist *make_headers(const struct perf_config *config)
+static void run_request(struct client *client, uint32_t request)
 {
-    char line[600];
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    struct curl_slist *more = curl_slist_append(headers, "Expect:"); /* no round trip before a long prompt */
-    if (more && config->api_key) {
-        snprintf(line, sizeof line, "Authorization: Bearer %s", config->api_key);
-        more = curl_slist_append(headers, line);
-    }
-    if (!more) {
-        curl_slist_free_all(headers);
-        return NULL;
-    }
-    return headers;
+    const struct perf_config *config = client->crowd->config;
+    const struct serve_target *target = client->crowd->target;
+    const uint32_t server = request % target->n_urls;
+    struct http_client *metrics = &client->connections[target->n_urls];
+    struct error err;
+    int status = 0;
+    write_body(&client->body, client->crowd, request);
+    struct http_request ask = {.url = target->urls[server],
+                               .path = "/v1/completions",
+                               .api_key = config->api_key,
+                               .body = strbuf_text(&client->body),
+                               .body_len = client->body.len,
+                               .on_body = on_body,
+                               .arg = client};
+    double before_s = config->overhead ? serve_step_seconds(metrics, config, ask.url, &client->metrics) : 0;
+    stream_begin(&client->stream, &client->results.gap_ms, perf_now_ns());
+    int rc = http_client_ask(&client->connections[server], &ask, &status, &err);
+    uint64_t end_ns = perf_now_ns();
+    double after_s = config->overhead ? serve_step_seconds(metrics, config, ask.url, &client->metrics) : 0;
+    client->step_seconds = after_s - before_s;
+    if (isfinite(client->step_seconds))
+        take_answer(client, ask.url, rc, status, &err, end_ns);
+    else
+        note_failure(client, ask.url, "its /metrics has no hearsay_step_seconds_sum, which --overhead needs");
 }
 
 static void *client_main(void *arg)
 {
     struct client *client = arg;
     struct crowd *crowd = client->crowd;
-    CURL *curl = curl_easy_init();
-    struct curl_slist *headers = make_headers(crowd->config);
-    client->out_of_memory = !curl || !headers;
+    const uint32_t n_connections = crowd->target->n_urls + 1;
+    client->connections = calloc(n_connections, sizeof *client->connections);
+    client->out_of_memory = !client->connections;
     while (!client->out_of_memory) {
         uint32_t request = atomic_fetch_add(&crowd->next, 1);
         if (request >= crowd->config->requests)
             break;
-        run_request(client, curl, headers, request);
+        run_request(client, request);
         client->out_of_memory = client->body.failed || client->stream.line.failed;
         atomic_fetch_add(&crowd->finished, 1);
     }
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(curl);
+    for (uint32_t i = 0; client->connections && i < n_connections; i++)
+        http_client_fini(&client->connections[i]);
+    free(client->connections);
     client->end_ns = perf_now_ns();
     atomic_fetch_sub(&crowd->running, 1);
     return NULL;
 }
 
+void serve_results_merge(struct serve_results *sum, struct serve_results *more)
+{
+    samples_append(&sum->ttft_ms, &more->ttft_ms);
+    samples_append(&sum->gap_ms, &more->gap_ms);
+    samples_append(&sum->e2e_ms, &more->e2e_ms);
+    samples_append(&sum->cached_tokens, &more->cached_tokens);
+    samples_append(&sum->beyond_us, &more->beyond_us);
+    sum->n_good += more->n_good;
+    sum->n_failed += more->n_failed;
+    sum->prompt_tokens += more->prompt_tokens;
+    sum->completion_tokens += more->completion_tokens;
+    if (!sum->first_problem[0])
+        snprintf(sum->first_problem, sizeof sum->first_problem, "%s", more->first_problem);
+    serve_results_fini(more);
+}
+
 static void collect(struct serve_results *sum, struct client *client)
 {
-    struct serve_results *own = &client->results;
-    samples_append(&sum->ttft_ms, &own->ttft_ms);
-    samples_append(&sum->gap_ms, &own->gap_ms);
-    samples_append(&sum->e2e_ms, &own->e2e_ms);
-    samples_append(&sum->cached_tokens, &own->cached_tokens);
-    sum->n_good += own->n_good;
-    sum->n_failed += own->n_failed;
-    sum->prompt_tokens += own->prompt_tokens;
-    sum->completion_tokens += own->completion_tokens;
-    if (!sum->first_problem[0])
-        snprintf(sum->first_problem, sizeof sum->first_problem, "%s", own->first_problem);
+    serve_results_merge(sum, &client->results);
     sum->ttft_ms.failed |= client->out_of_memory;
-    serve_results_fini(own);
     stream_fini(&client->stream);
+    strbuf_fini(&client->metrics);
     strbuf_fini(&client->body);
 }
 
-int clients_run(const struct perf_config *config, const char *model, struct serve_results *results, struct error *err)
+int clients_run(const struct perf_config *config, const struct serve_target *target, uint64_t seed, struct serve_results *results,
+                struct error *err)
 {
-    struct crowd crowd = {.config = config, .model = model};
+    struct crowd crowd = {.config = config, .target = target, .seed = seed};
     struct client *clients = calloc(config->clients, sizeof *clients);
     uint32_t n_started = 0;
     if (!clients)
@@ -221,45 +227,5 @@ void serve_results_fini(struct serve_results *results)
     samples_fini(&results->gap_ms);
     samples_fini(&results->e2e_ms);
     samples_fini(&results->cached_tokens);
-}
-
-static size_t on_text(char *data, size_t size, size_t n, void *arg)
-{
-    strbuf_add(arg, data, size * n);
-    return ((struct strbuf *)arg)->failed ? 0 : size * n;
-}
-
-int client_find_model(const struct perf_config *config, char *out, size_t cap, struct error *err)
-{
-    struct strbuf body = {0};
-    char address[1024];
-    long status = 0;
-    CURL *curl = curl_easy_init();
-    struct curl_slist *headers = make_headers(config);
-    if (!curl || !headers) {
-        curl_easy_cleanup(curl);
-        curl_slist_free_all(headers);
-        return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
-    }
-    snprintf(address, sizeof address, "%s/v1/models", config->urls[0]);
-    set_common(curl, address, headers);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 30L);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_text);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &body);
-    CURLcode code = curl_easy_perform(curl);
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    json_t *document = code == CURLE_OK && status == 200 ? json_loads(strbuf_text(&body), 0, NULL) : NULL;
-    const char *id = json_string_value(json_object_get(json_array_get(json_object_get(document, "data"), 0), "id"));
-    int rc = 0;
-    if (id && snprintf(out, cap, "%s", id) < (int)cap)
-        rc = 0;
-    else if (code != CURLE_OK)
-        rc = error_set(err, HS_ERR_IO, "%s: %s; does a server run there?", address, curl_easy_strerror(code));
-    else
-        rc = error_set(err, HS_ERR_IO, "%s names no model (status %ld); give --served-model", address, status);
-    json_decref(document);
-    strbuf_fini(&body);
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(curl);
-    return rc;
+    samples_fini(&results->beyond_us);
 }

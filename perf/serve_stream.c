@@ -36,10 +36,11 @@ static void take_usage(struct stream *stream, const json_t *usage)
     stream->cached_tokens = (uint64_t)json_integer_value(json_object_get(details, "cached_tokens"));
 }
 
-/* An event with text is one step of the answer; one with a finish reason alone ends it. */
+/* An event with text is one step of the answer; one with a finish reason alone ends it, and a short answer may have no more: a part
+ * of a character. */
 static void take_event(struct stream *stream, const char *text, uint64_t now_ns)
 {
-    json_t *event = json_loads(text, 0, NULL);
+    json_t *event = json_loads(text, JSON_ALLOW_NUL, NULL); /* a token of the vocabulary is the character NUL */
     if (!event)
         return fail(stream, "an event of the stream is not JSON");
     const json_t *error = json_object_get(event, "error"), *choice = json_array_get(json_object_get(event, "choices"), 0);
@@ -47,7 +48,8 @@ static void take_event(struct stream *stream, const char *text, uint64_t now_ns)
         const char *message = json_string_value(json_object_get(error, "message"));
         fail(stream, message ? message : "the stream ended with an error");
     }
-    if (json_string_length(json_object_get(choice, "text")) > 0) {
+    bool ends = json_is_string(json_object_get(choice, "finish_reason"));
+    if (json_string_length(json_object_get(choice, "text")) > 0 || (ends && stream->first_ns == 0)) {
         if (stream->first_ns == 0)
             stream->first_ns = now_ns;
         else

@@ -2,6 +2,8 @@
 
     python3 check_perf.py PATH/hearsay-perf PATH/a-small-model.gguf
 """
+import collections
+import csv
 import http.server
 import json
 import os
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 PERF, MODEL = sys.argv[1:3]
 ROW_ALWAYS = {"case": str, "metric": str, "unit": str, "n": int, "median": float, "min": float, "max": float}
@@ -37,8 +40,9 @@ def check_shape(document, bench):
         assert row["min"] <= row["median"] <= row["max"], row
         if "limit" in row:
             assert abs(row["share_of_limit"] / (row["median"] / row["limit"]) - 1) < 1e-6
-        if "peer" in row:
-            higher_is_better = row["unit"] == "tokens/s"
+        if "ratio" in row:  # not where a median is 0
+            assert row["peer"]
+            higher_is_better = row["unit"] in ("tokens/s", "requests/s")
             ratio = row["median"] / row["peer_median"] if higher_is_better else row["peer_median"] / row["median"]
             assert abs(row["ratio"] / ratio - 1) < 1e-6
 
@@ -55,6 +59,11 @@ def check_exit_codes(folder):
                   ["serve", "--url", "localhost:1"], ["serve", "--shared-prefix", "9", "--prompt-tokens", "8"]):
         done = run(*wrong, expect=2)
         assert done.stderr.startswith("hearsay-perf: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "leave it out" in run("list", "--csv", "-", expect=2).stderr
+    for peer, bench in (("llama-bench=/x", "serve"), ("engine", "engine"), ("http://127.0.0.1:9", "route"), ("bare", "serve")):
+        assert "that is a peer of" in run(bench, "--backend", "null", "--against", peer, expect=2).stderr
+    assert "not a peer" in run("serve", "--against", "somebody", expect=2).stderr
+    assert "--overhead" in run("serve", "--overhead", "--clients", "2", expect=2).stderr
     assert "does a server run there" in run("serve", "--url", "http://127.0.0.1:9", expect=1).stderr
     assert "gnuplot" in run("engine", "--backend", "null", "--plot", f"{folder}/x.svg", expect=77, PATH=folder).stderr
 
@@ -113,7 +122,9 @@ class FakeServer(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        assert self.path == "/v1/models"
+        if self.path != "/v1/models":
+            self.answer(404, "text/plain", b"")
+            return
         self.answer(200, "application/json", b'{"object":"list","data":[{"id":"a-model"}]}')
 
     def do_POST(self):
@@ -162,6 +173,103 @@ def check_serve(folder):
     FakeServer.fail_every = 1
     assert "no request succeeded" in run(*arguments, expect=1).stderr
     server.shutdown()
+
+
+class SlowServer(FakeServer):
+    """Answers as the other, 20 ms later, and says what its steps took: 15 ms a request."""
+    steps = 0.0
+
+    def do_GET(self):
+        if self.path == "/metrics":
+            self.answer(200, "text/plain", f'# TYPE hearsay_step_seconds histogram\nhearsay_step_seconds_sum{{model="a b"}} '
+                        f'{SlowServer.steps}\n'.encode())
+        else:
+            super().do_GET()
+
+    def do_POST(self):
+        time.sleep(0.02)
+        SlowServer.steps += 0.015
+        super().do_POST()
+
+
+def check_serve_against(folder):
+    """Rounds in turn against a server whose delay is known, against the engine, and what a request takes beyond the steps."""
+    FakeServer.fail_every = 0
+    FakeServer.requests.clear()
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) for kind in (FakeServer, SlowServer)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    fast, slow = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    path = f"{folder}/against.json"
+    common = ["--prompt-tokens", "20", "--json", path]
+
+    def rows_after(*arguments):
+        run("serve", *arguments, *common)
+        with open(path, encoding="utf-8") as f:
+            document = json.load(f)
+        check_shape(document, "serve")
+        return {row["metric"]: row for row in document["rows"]}
+
+    rows = rows_after("--url", fast, "--against", slow, "--clients", "2", "--requests", "4", "--rounds", "3", "--output-tokens", "5")
+    assert rows["time to first token"]["n"] == 12 and rows["time to first token"]["peer"] == slow
+    assert rows["time to first token"]["peer_median"] >= 20 and rows["time to first token"]["ratio"] > 1
+    assert rows["output throughput"]["n"] == 3 and rows["output throughput"]["ratio"] > 1
+    assert rows["inter-token, p99"]["n"] == 3
+    prompts = collections.Counter(tuple(request["prompt"]) for request in FakeServer.requests)
+    assert len(prompts) == 12 and set(prompts.values()) == {2}, "both sides get the same prompts, each round new ones"
+
+    rows = rows_after("--url", fast, "--against", "engine", "--backend", "null", "--clients", "3", "--requests", "6",
+                      "--output-tokens", "5")
+    first, gap = (rows[metric]["peer_median"] for metric in ("time to first token", "inter-token latency"))
+    # The modelled backend: 0.2 ms a step and 0.02 ms a row; the second of three prompts of 20 tokens is the median.
+    assert 2 * 0.6 <= first < 40 and 0.26 <= gap < 20, (first, gap)
+
+    rows = rows_after("--url", slow, "--overhead", "--clients", "1", "--requests", "5", "--output-tokens", "1")
+    beyond = rows["beyond the steps"]
+    assert beyond["n"] == 5 and abs(beyond["median"] - (1e3 * rows["time to first token"]["median"] - 15e3)) < 500, rows
+    assert "hearsay_step_seconds_sum" in run("serve", "--url", fast, "--overhead", "--clients", "1", "--output-tokens", "1", "--requests",
+                                             "1", expect=1).stderr
+    for server in servers:
+        server.shutdown()
+
+
+def check_compare(folder):
+    """Results against a baseline of themselves, then against one that asks for more, and for a row that is not there."""
+    fake, csv_path, json_path = (f"{folder}/{name}" for name in ("llama-bench", "baseline.csv", "results.json"))
+    run("engine", "--model", MODEL, "--threads", "1", "--runs", "2", "--prefill", "20", "--decode", "none", "--batch", "none", "--against",
+        f"llama-bench={fake}", "--json", json_path, "--csv", csv_path)
+    with open(csv_path, encoding="utf-8", newline="") as f:
+        rows = list(csv.DictReader(f))
+    with open(json_path, encoding="utf-8") as f:
+        document = json.load(f)
+    assert [row["case"] for row in rows] == [row["case"] for row in document["rows"]] and {row["bench"] for row in rows} == {"engine"}
+    prefill = next(row for row in rows if row["case"] == "prefill 20")
+    exact = rows_of(document)["prefill 20"]
+    for column in ("median", "limit", "share_of_limit", "peer_median", "ratio"):
+        assert abs(float(prefill[column]) / exact[column] - 1) < 1e-3, (column, prefill, exact)
+    assert prefill["peer"] == "llama-bench"
+    done = run("compare", csv_path, json_path)
+    assert done.stdout.count("prefill 20") == 2 and "worse" not in done.stdout
+
+    def write(**changes):
+        with open(csv_path, "w", encoding="utf-8", newline="") as f:
+            writer = csv.DictWriter(f, prefill.keys())
+            writer.writeheader()
+            writer.writerows([{**prefill, **changes}, {**prefill, "bench": "kernels", "case": "of another, \"unknown\" benchmark"}])
+
+    write(share_of_limit=1.2 * exact["share_of_limit"])
+    done = run("compare", csv_path, json_path, expect=1)
+    assert done.stdout.count("worse") == 1 and "1 of 2 figures" in done.stderr
+    run("compare", csv_path, json_path, "--tolerance", "20%")
+    write(case='prefill "21", of all')
+    assert 'prefill "21", of all' in run("compare", csv_path, json_path, expect=1).stdout
+    write(share_of_limit="", ratio="")
+    assert "no share or ratio" in run("compare", csv_path, json_path, expect=1).stderr
+    for wrong in ([], [csv_path], [csv_path, json_path, "third"], [csv_path, json_path, "--tolerance", "much"],
+                  [csv_path, json_path, "--json", "-"]):
+        run("compare", *wrong, expect=2)
+    assert "--json wrote" in run("compare", csv_path, csv_path, expect=1).stderr
+    assert "no baseline" in run("compare", json_path, json_path, expect=1).stderr
 
 
 def check_route(folder):
@@ -216,6 +324,8 @@ def main():
         check_engine_null(folder)
         check_engine_cpu_against(folder)
         check_serve(folder)
+        check_serve_against(folder)
+        check_compare(folder)
         check_route(folder)
         check_kernels(folder)
         check_gossip(folder)
