@@ -2,6 +2,8 @@
 
 static const struct benchmark table[] = {
     {"engine", "one backend alone: prefill, decode and batches of decodes, against the machine's limit", "tokens/s", bench_engine},
+    {"fabric", "messages between two processes, beside the kernel's bare sockets", "round trips, reads, throughput, own work",
+     bench_fabric},
     {"gossip", "from an insertion at one node to a peer that knows of it, over loopback", "visibility, bytes, bare UDP",
      bench_gossip},
     {"kernels", "each kernel of the CPU backend on one thread, against the machine's limit", "GB/s, GFLOP/s", bench_kernels},

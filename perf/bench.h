@@ -23,6 +23,12 @@ enum perf_caches { PERF_CACHES_WARM = 1, PERF_CACHES_FLUSHED = 2, PERF_CACHES_BO
 
 enum perf_backend { PERF_BACKEND_CPU, PERF_BACKEND_NULL };
 
+/* What --against names. */
+enum perf_peer { PERF_PEER_NONE, PERF_PEER_LLAMA_BENCH, PERF_PEER_ENGINE, PERF_PEER_SERVER, PERF_PEER_BARE };
+
+/* How a benchmark waits for its peer: as fast as it can, or as an idle node does. */
+enum perf_poll { PERF_POLL_SPIN, PERF_POLL_ADAPTIVE };
+
 struct perf_config {
     const struct benchmark *bench; /* NULL: list */
     bool list;
@@ -57,6 +63,15 @@ struct perf_config {
     enum perf_caches caches;
     uint64_t gossip_interval_ns;
     uint32_t insertions, run;
+    /* fabric */
+    const char *fabric, *bind, *bind_calls, *connect; /* connect NULL: the serving side is started here */
+    bool serve;
+    int sealed;
+    enum perf_poll poll;
+    uint32_t patterns; /* mask of enum fabric_pattern */
+    struct number_list sizes;
+    uint64_t duration_ns;
+    uint32_t window, senders, datagram_bytes;
 };
 
 struct benchmark {
@@ -71,6 +86,7 @@ struct benchmark {
 const struct benchmark *benchmarks(uint32_t *n);
 
 int bench_engine(const struct perf_config *config, struct report *report, struct error *err);
+int bench_fabric(const struct perf_config *config, struct report *report, struct error *err);
 int bench_gossip(const struct perf_config *config, struct report *report, struct error *err);
 int bench_kernels(const struct perf_config *config, struct report *report, struct error *err);
 int bench_route(const struct perf_config *config, struct report *report, struct error *err);

@@ -62,12 +62,61 @@ SETTER(cpus)
     return parse_cpu_list(text, CONFIG->cpus, PERF_MAX_CPUS, &CONFIG->n_cpus, err);
 }
 
+LIST_SETTER(sizes, 1 << 20)
+
+/* "ping,stream" or "all". */
+SETTER(patterns)
+{
+    static const char *const names[] = {"ping", "read", "stream", "gather", "answer"}; /* in the order of enum fabric_pattern */
+    uint32_t mask = 0;
+    for (const char *rest = text; *rest;) {
+        size_t len = strcspn(rest, ",");
+        uint32_t before = mask;
+        for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (strncmp(rest, names[i], len) == 0 && !names[i][len])
+                mask |= 1u << i;
+        if (len == 3 && strncmp(rest, "all", len) == 0)
+            mask = (1u << sizeof names / sizeof names[0]) - 1;
+        else if (mask == before)
+            return error_set(err, HS_ERR_PARSE, "\"%s\" is not a list of patterns; give all or some of ping,read,stream,gather,answer",
+                             text);
+        rest += len + (rest[len] == ',');
+    }
+    CONFIG->patterns = mask;
+    return 0;
+}
+
 SETTER(against)
 {
-    static const char prefix[] = "llama-bench=";
-    if (strncmp(text, prefix, sizeof prefix - 1) != 0 || !text[sizeof prefix - 1])
-        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a peer; give llama-bench=PATH", text);
-    CONFIG->against = text + sizeof prefix - 1;
+    static const char program[] = "llama-bench=";
+    const bool server = strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
+    CONFIG->against = NULL;
+    if (strncmp(text, program, sizeof program - 1) == 0 && text[sizeof program - 1]) {
+        CONFIG->peer = PERF_PEER_LLAMA_BENCH;
+        CONFIG->against = text + sizeof program - 1;
+    } else if (server) {
+        CONFIG->peer = PERF_PEER_SERVER;
+        CONFIG->against = text;
+    } else if (strcmp(text, "engine") == 0) {
+        CONFIG->peer = PERF_PEER_ENGINE;
+    } else if (strcmp(text, "bare") == 0) {
+        CONFIG->peer = PERF_PEER_BARE;
+    } else {
+        return error_set(err, HS_ERR_PARSE,
+                         "\"%s\" is not a peer; give llama-bench=PATH for engine, a server's URL or engine for serve, bare for fabric",
+                         text);
+    }
+    return 0;
+}
+
+SETTER(tolerance)
+{
+    char *end;
+    double percent = strtod(text, &end);
+    end += *end == '%';
+    if (end == text || *end || !(percent >= 0 && percent < 100))
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is not a share below 100%%; give for example 10%%", text);
+    CONFIG->tolerance = percent / 100;
     return 0;
 }
 
@@ -93,6 +142,10 @@ SETTER(bench)
         CONFIG->list = true;
         return 0;
     }
+    if (strcmp(text, "compare") == 0) {
+        CONFIG->compare = true;
+        return 0;
+    }
     uint32_t n;
     const struct benchmark *all = benchmarks(&n);
     for (uint32_t i = 0; i < n; i++)
@@ -103,6 +156,8 @@ SETTER(bench)
 
 static const struct option_choice backends[] = {{"cpu", PERF_BACKEND_CPU}, {"null", PERF_BACKEND_NULL}, {0}};
 static const struct option_choice arithmetics[] = {{"f32", CPU_COMPUTE_F32}, {"bf16", CPU_COMPUTE_BF16}, {0}};
+static const struct option_choice polls[] = {{"spin", PERF_POLL_SPIN}, {"adaptive", PERF_POLL_ADAPTIVE}, {0}};
+static const struct option_choice yes_no[] = {{"yes", true}, {"no", false}, {0}};
 static const struct option_choice caches[] = {
     {"warm", PERF_CACHES_WARM}, {"flushed", PERF_CACHES_FLUSHED}, {"both", PERF_CACHES_BOTH}, {0}};
 
@@ -113,6 +168,7 @@ static const struct option_choice caches[] = {
 
 static const struct option_spec specs[] = {
     {"json", "FILE", "Write the results as JSON; - for standard output", "Output", TEXT(json_path)},
+    {"csv", "FILE", "Write them as CSV; - for standard output", NULL, TEXT(csv_path)},
     {"plot", "FILE.svg", "Draw the results with gnuplot", NULL, TEXT(plot_path)},
     {"runs", "N", "engine: timed runs of each case (5)", "Engine", NUMBER(runs, 1, 1000)},
     {"model", "FILE|DIR", "GGUF file or Hugging Face folder", NULL, TEXT(model)},
@@ -125,8 +181,7 @@ static const struct option_spec specs[] = {
     {"decode", "LIST|none", "Contexts to decode behind (64,1024)", NULL, .set = set_decode},
     {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, .set = set_batch},
     {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, NUMBER(decode_tokens, 1, 1 << 16)},
-    {"against", "llama-bench=PATH", "Run that program on the same cases, in turn", NULL, .set = set_against},
-    {"against-model", "FILE", "Its GGUF file, the same weights in F16 (that of --model)", NULL, TEXT(against_model)},
+    {"against-model", "FILE", "GGUF file for llama-bench, the same weights in F16 (that of --model)", NULL, TEXT(against_model)},
     {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve",
      .set = set_url},
     {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, TEXT(served_model)},
@@ -137,27 +192,42 @@ static const struct option_spec specs[] = {
     {"prompt-tokens", "N", "Length of each prompt (256)", NULL, NUMBER(prompt_tokens, 1, 1 << 20)},
     {"output-tokens", "N", "Length of each answer (64)", NULL, NUMBER(output_tokens, 1, 1 << 20)},
     {"shared-prefix", "N", "Leading prompt tokens that all requests share (0)", NULL, NUMBER(shared_prefix, 0, 1 << 20)},
+    {"overhead", NULL, "One client, one token: also show what each request took beyond the node's steps", NULL, .kind = OPTION_FLAG,
+     .offset = AT(overhead)},
     {"vocab", "N", "Prompts are random token ids below this (32000)", NULL, NUMBER(vocab, 1024, 1 << 24)},
     {"tokens", "N", "route: length of the prompt (4096)", "Route", NUMBER(tokens, 128, 1 << 20)},
     {"peers", "N", "Peers that the node knows of (64)", NULL, NUMBER(peers, 1, 1024)},
     {"blocks", "N", "Blocks that each of them holds (65536)", NULL, NUMBER(blocks, 1, 1 << 20)},
     {"calls", "N", "Timed calls of each case (400)", NULL, NUMBER(calls, 1, 10000000)},
     {"caches", "warm|flushed|both", "Whether the caches are emptied before each call (both)", NULL, CHOICE(caches, caches)},
-    if (strcmp(text, "compare") == 0) {
-        CONFIG->compare = true;
-        return 0;
-    }
     {"gossip-interval", "TIME", "gossip: of both nodes, as hearsay's (1ms)", "Gossip", .kind = OPTION_DURATION,
      .offset = AT(gossip_interval_ns), .min = 10000, .max = UINT64_C(3600000000000)},
     {"insertions", "N", "Timed insertions (1000)", NULL, NUMBER(insertions, 1, 10000000)},
     {"run", "N", "Blocks in each insertion (4)", NULL, NUMBER(run, 1, 256)},
-    {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", "All", .kind = OPTION_U64, .offset = AT(seed),
+    {"fabric", "NAME", "fabric: sockets (sockets)", "Fabric", TEXT(fabric)},
+    {"patterns", "LIST|all", "ping, read, stream, gather (many to one), answer (ping,read,stream)", NULL, .set = set_patterns},
+    {"sizes", "LIST", "Bytes of a message (64,8192)", NULL, .set = set_sizes},
+    {"duration", "TIME", "Of each measurement (300ms)", NULL, .kind = OPTION_DURATION, .offset = AT(duration_ns), .min = 1000000,
+     .max = UINT64_C(3600000000000)},
+    {"window", "N", "Messages of a stream under way (64)", NULL, NUMBER(window, 1, 4096)},
+    {"senders", "N", "Callers of gather (3)", NULL, NUMBER(senders, 1, 64)},
+    {"poll", "spin|adaptive", "How both ends wait (spin)", NULL, CHOICE(poll, polls)},
+    {"sealed", "yes|no", "no: unsealed, to see what sealing costs (yes)", NULL, CHOICE(sealed, yes_no)},
+    {"datagram-bytes", "N", "Longest datagram; 0: the fabric's own (0)", NULL, NUMBER(datagram_bytes, 0, 65000)},
+    {"bind", "ADDR:PORT", "Where the serving side listens (127.0.0.1:0)", NULL, TEXT(bind)},
+    {"bind-calls", "ADDR:PORT", "Where callers listen (127.0.0.1:0)", NULL, TEXT(bind_calls)},
+    {"serve", NULL, "Serve at --bind for a run with --connect elsewhere", NULL, .kind = OPTION_FLAG, .offset = AT(serve)},
+    {"connect", "ADDR:PORT", "Call a serving side that runs there", NULL, TEXT(connect)},
+    {"tolerance", "SHARE", "compare: how far below the baseline is good (10%)", "Compare", .set = set_tolerance},
+    {"against", "PEER", "Measure that, too, in turn; engine: llama-bench=PATH, serve: a server's URL or engine, fabric: bare", "All",
+     .set = set_against},
+    {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", NULL, .kind = OPTION_U64, .offset = AT(seed),
      .max = UINT64_MAX},
 };
 
 static const struct options options = {
     .program = "hearsay-perf",
-    .usage = "list|engine|gossip|kernels|route|serve",
+    .usage = "list|compare|engine|fabric|gossip|kernels|route|serve",
     .description = "Measures hearsay, and its peers beside it.",
     .epilog = "Examples:\n"
               "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
@@ -165,17 +235,34 @@ static const struct options options = {
               "      --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
               "  hearsay-perf engine --backend null --json -\n"
               "  hearsay-perf kernels --compute bf16\n"
+              "  hearsay-perf fabric --against bare --runs 9\n"
               "  hearsay-perf gossip --gossip-interval 1ms\n"
               "  hearsay-perf route --peers 64 --blocks 65536 --tokens 4096\n"
               "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 \\\n"
               "      --clients 8 --shared-prefix 512\n"
+              "  hearsay-perf serve --clients 16 --rounds 7 --against http://127.0.0.1:8090\n"
+              "  hearsay-perf compare perf/baselines/kernels.csv kernels.json --tolerance 10%\n"
               "Exit status: 0 good, 1 failed, 2 bad usage, 77 not possible on this machine.\n",
     .version = HEARSAY_VERSION,
-    {"csv", "FILE", "Write them as CSV; - for standard output", NULL, TEXT(csv_path)},
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .positional = set_bench,
 };
+
+static int check_peer(const struct perf_config *config, struct error *err)
+{
+    static const char *const needs[] = {[PERF_PEER_LLAMA_BENCH] = "engine", [PERF_PEER_ENGINE] = "serve",
+                                        [PERF_PEER_SERVER] = "serve", [PERF_PEER_BARE] = "fabric"};
+    if (config->peer == PERF_PEER_NONE || !config->bench)
+        return 0;
+    if (strcmp(config->bench->name, needs[config->peer]) != 0)
+        return error_set(err, HS_ERR_PARSE, "--against: that is a peer of %s", needs[config->peer]);
+    if (config->peer == PERF_PEER_LLAMA_BENCH && config->backend != PERF_BACKEND_CPU)
+        return error_set(err, HS_ERR_PARSE, "--against: needs --backend cpu");
+    if (config->peer == PERF_PEER_ENGINE && (config->shared_prefix || (config->backend == PERF_BACKEND_CPU && !config->model)))
+        return error_set(err, HS_ERR_PARSE, "--against engine: needs --model and takes no --shared-prefix");
+    return 0;
+}
 
 static int check(const struct perf_config *config, struct error *err)
 {
@@ -186,6 +273,8 @@ static int check(const struct perf_config *config, struct error *err)
     if (config->shared_prefix > config->prompt_tokens)
         return error_set(err, HS_ERR_PARSE, "--shared-prefix: %u is more than --prompt-tokens %u", config->shared_prefix,
                          config->prompt_tokens);
+    if (config->overhead && (config->clients != 1 || config->output_tokens != 1))
+        return error_set(err, HS_ERR_PARSE, "--overhead: needs --clients 1 and --output-tokens 1");
     if (config->bench && config->bench->run == bench_engine && config->backend == PERF_BACKEND_CPU && !config->model)
         return error_set(err, HS_ERR_PARSE, "--model: give a GGUF file or a Hugging Face folder (or --backend null)");
     return check_peer(config, err);
@@ -194,16 +283,16 @@ static int check(const struct perf_config *config, struct error *err)
 int perf_options_parse(int argc, char **argv, struct perf_config *config, struct error *err)
 {
     *config = (struct perf_config){
+        .tolerance = 0.1,
         .runs = 5,
         .seed = 1,
-    {"overhead", NULL, "One client, one token: also show what each request took beyond the node's steps", NULL, .kind = OPTION_FLAG,
-     .offset = AT(overhead)},
         .prefill = {{128, 512, 2048}, 3},
         .decode = {{64, 1024}, 2},
         .batch = {{4, 16}, 2},
         .decode_tokens = 32,
         .clients = 4,
         .requests = 64,
+        .rounds = 1,
         .prompt_tokens = 256,
         .output_tokens = 64,
         .vocab = 32000,
@@ -215,6 +304,15 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         .gossip_interval_ns = 1000000,
         .insertions = 1000,
         .run = 4,
+        .fabric = "sockets",
+        .bind = "127.0.0.1:0",
+        .bind_calls = "127.0.0.1:0",
+        .sealed = true,
+        .patterns = 7, /* ping, read, stream */
+        .sizes = {{64, 8192}, 2},
+        .duration_ns = 300000000,
+        .window = 64,
+        .senders = 3,
     };
     int rc = options_parse(&options, argc, argv, config, err);
     if (rc != 0)
@@ -223,9 +321,3 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         config->urls[config->n_urls++] = "http://127.0.0.1:8080";
     return check(config, err);
 }
-              "  hearsay-perf serve --clients 16 --rounds 7 --against http://127.0.0.1:8090\n"
-              "  hearsay-perf compare perf/baselines/kernels.csv kernels.json --tolerance 10%\n"
-    if (config->overhead && (config->clients != 1 || config->output_tokens != 1))
-        return error_set(err, HS_ERR_PARSE, "--overhead: needs --clients 1 and --output-tokens 1");
-        .tolerance = 0.1,
-        .rounds = 1,
