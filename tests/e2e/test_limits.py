@@ -195,13 +195,13 @@ class Bounds(unittest.TestCase):
             self.assertEqual((limit(node, "http_body_bytes"), limit(node, "http_header_bytes")), (1, 1))
 
     def test_tree_and_replicas(self):
-        with group(2, "--tree-memory", "64K", "--max-advertised-blocks", "100", "--max-replica-blocks", "40", "--route", "none") as g:
+        with group(2, "--tree-memory", "16K", "--max-advertised-blocks", "100", "--max-replica-blocks", "40", "--route", "none") as g:
             a, b = g.nodes
             for i in range(40):
                 self.assertEqual(ask(a, prompt(f"tree{i}", 330))[0], 200)
-            self.assertEqual(limit(a, "tree_bytes", None), 65536)
+            self.assertEqual(limit(a, "tree_bytes", None), 16384)
             support.wait_until(lambda: limit(a, "tree_bytes") > 50, 3, "forgotten pages")
-            self.assertLessEqual(limit(a, "tree_bytes", "used"), 65536)
+            self.assertLessEqual(limit(a, "tree_bytes", "used"), 16384)
             support.wait_until(lambda: limit(a, "advertised_blocks", "used") == 100, 5, "all that may be told")
             self.assertGreater(limit(a, "advertised_blocks"), 0)
             self.assertGreater(support.metric(a, "hearsay_unadvertised_blocks"), 0)
