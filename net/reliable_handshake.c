@@ -73,6 +73,16 @@ static int establish(struct session *session, const struct hello *hello, enum se
     return 0;
 }
 
+static struct session *half_open_from(struct reliable *self, const struct carrier_address *address)
+{
+    for (uint32_t i = 0; i < self->n_half_open; i++) {
+        struct session *session = self->half_open[i];
+        if (session->address.len == address->len && memcmp(session->address.bytes, address->bytes, address->len) == 0)
+            return session;
+    }
+    return NULL;
+}
+
 /* ---- initiator ---- */
 
 void reliable_connect(struct reliable *self, struct peer *peer)
@@ -149,6 +159,19 @@ void reliable_on_cookie(struct reliable *self, const struct carrier_datagram *da
     repeat_init(session);
 }
 
+/*
+ * Ours is done while theirs, which we answered earlier, is under way as well: if ours counts they will take it, and theirs must not come
+ * up after it and end it.
+ */
+static void drop_crossing(struct reliable *self, const struct session *ours)
+{
+    struct session *theirs = half_open_from(self, &ours->address);
+    if (theirs == NULL || theirs->boot_id != ours->boot_id || self->boot_id < ours->boot_id)
+        return;
+    reliable_half_open_forget(theirs);
+    reliable_session_free(theirs);
+}
+
 void reliable_on_response(struct reliable *self, const struct carrier_datagram *datagram)
 {
     struct reader r;
@@ -179,6 +202,7 @@ void reliable_on_response(struct reliable *self, const struct carrier_datagram *
     }
     if (handshake->n_sent == 1) /* not ambiguous */
         reliable_rtt_sample(session, self->now_ns - handshake->sent_ns);
+    drop_crossing(self, session);
     reliable_session_up(session, peer);
     reliable_queue_empty(session); /* proves to the responder that we hold the keys; repeated until acknowledged */
 }
@@ -224,16 +248,6 @@ static bool prove_address(struct reliable *self, const struct carrier_datagram *
     transmit(self, &datagram->address, packet, w.len);
     self->stats.half_open.hits++;
     return false;
-}
-
-static struct session *half_open_from(struct reliable *self, const struct carrier_address *address)
-{
-    for (uint32_t i = 0; i < self->n_half_open; i++) {
-        struct session *session = self->half_open[i];
-        if (session->address.len == address->len && memcmp(session->address.bytes, address->bytes, address->len) == 0)
-            return session;
-    }
-    return NULL;
 }
 
 void reliable_half_open_forget(struct session *session)

@@ -161,16 +161,6 @@ uint32_t members_live(const struct cluster *c);
 /* Drops members that have been dead or gone for long. */
 void members_reap(struct cluster *c, uint64_t now_ns);
 
-/* spread.c */
-void spread_write_self(const struct cluster *c, struct wire_member *out);
-/* Appends member states worth passing on, as room allows; what `to` should hear about itself comes first. */
-void spread_append(struct cluster *c, const struct member *to, struct writer *w);
-void spread_apply(struct cluster *c, struct member *from, struct wire_members members, uint64_t now_ns);
-/* HELLO; a second one on the same connection asks for the members too. */
-void spread_hello(struct cluster *c, struct member *to, uint64_t now_ns);
-void spread_on_hello(struct cluster *c, struct member *from, const struct wire_hello *hello, uint64_t now_ns);
-void spread_members(struct cluster *c, struct member *to);
-
 /* gossip.c */
 void gossip_step(struct cluster *c, uint64_t now_ns);
 uint64_t gossip_next(const struct cluster *c);

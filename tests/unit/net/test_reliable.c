@@ -135,6 +135,38 @@ static void test_one_way_cut(void **state)
     lab_destroy(lab);
 }
 
+/* Behind a one-way cut both have begun handshakes that the other has half answered; mended, one of them counts, and stays. */
+static void test_mended_one_way_cuts(void **state)
+{
+    (void)state;
+    const struct net_tuning tuning = {.peer_timeout_ns = 1000 * MS, .keep_alive_ns = 2000 * MS};
+    uint32_t flaps = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct sim_link link = {.delay_ns = 1 + seed % 5 * 20 * MS, .jitter_ns = seed % 3 * 5 * MS};
+        const char *from = seed & 1 ? "node1:1" : "node0:1", *to = seed & 1 ? "node0:1" : "node1:1";
+        struct lab *lab = lab_create(seed, &link, &tuning);
+        lab_start(lab, 0);
+        lab_start(lab, 1);
+        lab_resolve(lab, 0, 1);
+        lab_resolve(lab, 1, 0);
+        lab_run_ms(lab, 1000);
+        link.cut = true;
+        assert_int_equal(sim_net_set_link(lab->net, from, to, &link), 0);
+        lab_run_ms(lab, 3000 + seed * 67);
+        link.cut = false;
+        assert_int_equal(sim_net_set_link(lab->net, from, to, &link), 0);
+        lab_run_ms(lab, 1500);
+        uint32_t downs = lab->nodes[0].downs[0] + lab->nodes[1].downs[0];
+        lab_run_ms(lab, 5000);
+        if (lab->nodes[0].downs[0] + lab->nodes[1].downs[0] != downs || !lab->nodes[0].up[0] || !lab->nodes[1].up[0]) {
+            print_message("          seed %llu: up %d and %d\n", (unsigned long long)seed, lab->nodes[0].up[0], lab->nodes[1].up[0]);
+            flaps++;
+        }
+        lab_destroy(lab);
+    }
+    assert_int_equal(flaps, 0);
+}
+
 static uint32_t inits_per_second(uint32_t dead)
 {
     struct lab *lab = lab_create(16, &quick, &defaults);
@@ -352,6 +384,27 @@ static void test_limits_of_queues(void **state)
     assert_int_equal(stats.unreliable_bytes.used, 0);
     lab->nodes[1].transport->ops->stats(lab->nodes[1].transport, &stats);
     assert_in_range(stats.receive_bytes.used, 1, stats.receive_bytes.max);
+    lab_destroy(lab);
+}
+
+/* Nonsense from more addresses than are remembered: the memory stays as it is, and the others are counted. */
+static void test_limit_of_strangers(void **state)
+{
+    (void)state;
+    static uint8_t other_version[32] = {'H', 'S', 0xf1};
+    struct lab *lab = lab_create(16, &quick, &defaults);
+    lab_start(lab, 0);
+    for (uint32_t i = 0; i < 5000; i++) {
+        struct carrier_address from = {.len = 8};
+        memcpy(from.bytes, "x000000:", 8);
+        memcpy(from.bytes + 1, &i, sizeof i);
+        lab_inject(lab, 0, &from, other_version, sizeof other_version);
+    }
+    struct transport_stats stats;
+    lab->nodes[0].transport->ops->stats(lab->nodes[0].transport, &stats);
+    assert_true(stats.strangers.used == 4096 && stats.strangers.max == 4096);
+    assert_int_equal(stats.strangers.hits, 5000 - 4096);
+    assert_int_equal(stats.rejected, 5000);
     lab_destroy(lab);
 }
 
@@ -613,6 +666,7 @@ int main(void)
         cmocka_unit_test(test_rekeying_under_loss),
         cmocka_unit_test(test_rekeying_of_a_listener),
         cmocka_unit_test(test_one_way_cut),
+        cmocka_unit_test(test_mended_one_way_cuts),
         cmocka_unit_test(test_the_dead_cost_no_more_by_number),
         cmocka_unit_test(test_one_of_the_dead_returns),
         cmocka_unit_test(test_silent_death_of_an_idle_peer),
@@ -624,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_small_messages_share_datagrams),
         cmocka_unit_test(test_limit_of_peers),
         cmocka_unit_test(test_limits_of_queues),
+        cmocka_unit_test(test_limit_of_strangers),
         cmocka_unit_test(test_flood_of_handshakes),
         cmocka_unit_test(test_crossing_handshakes),
         cmocka_unit_test(test_chaos),
