@@ -30,6 +30,7 @@ enum {
     PEAK_ROUNDS = 2000000,
     TILE_SHORTS = CPU_KEY_TILE * HEAD,
     SEGMENT_TILES = CPU_KV_SEGMENT / CPU_KEY_TILE,
+    TILES_AHEAD = 8, /* as in attention.c */
 };
 
 struct kernel_run {
@@ -38,6 +39,7 @@ struct kernel_run {
     enum weight_type type;
     uint16_t *stream; /* STREAM_BYTES of 16-bit values near one: panels, or tiles of keys and values in turn */
     float *x, *widened, *out, *scores;
+    struct attention_state total;
     double bytes_per_s, flops_per_s;
 };
 
@@ -112,27 +114,34 @@ static void run_gemm(struct kernel_run *r, uint32_t rows, double *bytes, double 
     *flops = 2.0 * done * GEMM_PANELS * (double)panel;
 }
 
-/* One segment of keys and values: tiles of each in turn from `tiles` on. */
-static void attend_segment(struct kernel_run *r, uint32_t queries, const uint16_t *tiles)
+/* A segment of keys, then of values, from `tiles` on, as the backend takes them. once: they come from memory. */
+static void attend_segment(struct kernel_run *r, uint32_t queries, const uint16_t *tiles, bool once)
 {
     const struct cpu_kernels *k = r->kernels;
-    const uint16_t *keys[SEGMENT_TILES], *values[SEGMENT_TILES];
-    float maximum, sum;
+    const uint16_t *tiles_in_order[2 * SEGMENT_TILES + TILES_AHEAD];
+    struct attention_state state = {.values = r->out};
+    struct key_range all[CPU_MAX_TILE_ROWS];
     for (uint32_t t = 0; t < SEGMENT_TILES; t++) {
-        keys[t] = tiles + (size_t)2 * t * TILE_SHORTS;
-        values[t] = keys[t] + TILE_SHORTS;
+        tiles_in_order[t] = tiles + (size_t)t * TILE_SHORTS;
+        tiles_in_order[SEGMENT_TILES + t] = tiles_in_order[t] + (size_t)SEGMENT_TILES * TILE_SHORTS;
     }
-    k->score_keys(r->x, queries, HEAD, keys, SEGMENT_TILES, r->scores, CPU_KV_SEGMENT);
+    for (uint32_t t = 0; t < TILES_AHEAD; t++)
+        tiles_in_order[2 * SEGMENT_TILES + t] = tiles + (size_t)(2 * SEGMENT_TILES + t) * TILE_SHORTS;
     for (uint32_t q = 0; q < queries; q++)
-        k->softmax_segment(r->scores + (size_t)q * CPU_KV_SEGMENT, 0, CPU_KV_SEGMENT, &maximum, &sum);
-    k->accumulate_values(r->scores, CPU_KV_SEGMENT, queries, values, HEAD, 0, CPU_KV_SEGMENT, r->out);
+        all[q] = (struct key_range){0, CPU_KV_SEGMENT};
+    const uint16_t *const *keys = tiles_in_order, *const *values = tiles_in_order + SEGMENT_TILES;
+    k->score_keys(r->x, queries, HEAD, keys, SEGMENT_TILES, once ? keys + TILES_AHEAD : NULL, r->scores, CPU_KV_SEGMENT);
+    k->softmax_segment(r->scores, CPU_KV_SEGMENT, queries, all, state.maximum, state.sum);
+    k->accumulate_values(r->scores, CPU_KV_SEGMENT, queries, all, values, once ? values + TILES_AHEAD : NULL, HEAD, r->out);
+    k->merge_states(queries, HEAD, &state, &r->total);
 }
 
 static void run_attention_decode(struct kernel_run *r, uint32_t queries, double *bytes, double *flops)
 {
-    const size_t segment = (size_t)2 * SEGMENT_TILES * TILE_SHORTS, n = STREAM_BYTES / sizeof(uint16_t) / segment;
+    const size_t segment = (size_t)2 * SEGMENT_TILES * TILE_SHORTS;
+    const size_t n = STREAM_BYTES / sizeof(uint16_t) / segment - 1; /* the last only stands ahead of them */
     for (size_t i = 0; i < n; i++)
-        attend_segment(r, queries, r->stream + i * segment);
+        attend_segment(r, queries, r->stream + i * segment, true);
     *bytes = (double)(n * segment) * sizeof(uint16_t);
     *flops = 2.0 * queries * (double)(n * segment);
 }
@@ -142,7 +151,7 @@ static void run_attention_prefill(struct kernel_run *r, uint32_t queries, double
     const size_t segment = (size_t)2 * SEGMENT_TILES * TILE_SHORTS;
     for (uint32_t i = 0; i < PREFILL_ROUNDS; i++)
         for (uint32_t s = 0; s < PREFILL_KEYS / CPU_KV_SEGMENT; s++)
-            attend_segment(r, queries, r->stream + s * segment);
+            attend_segment(r, queries, r->stream + s * segment, false);
     *bytes = (double)PREFILL_KEYS * HEAD * 2 * sizeof(uint16_t);
     *flops = 4.0 * PREFILL_ROUNDS * queries * PREFILL_KEYS * HEAD;
 }
@@ -236,7 +245,8 @@ static int allocate(struct kernel_run *r, struct error *err)
     r->widened = calloc(PANELS_AT_ONCE * width * INPUTS, sizeof *r->widened);
     r->out = calloc(CPU_MAX_PANELS_AT_ONCE * tile_rows * width + INPUTS, sizeof *r->out);
     r->scores = calloc(tile_rows * CPU_KV_SEGMENT, sizeof *r->scores);
-    if (r->stream == MAP_FAILED || !r->x || !r->widened || !r->out || !r->scores)
+    r->total.values = calloc(tile_rows * HEAD, sizeof *r->total.values);
+    if (r->stream == MAP_FAILED || !r->x || !r->widened || !r->out || !r->scores || !r->total.values)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     madvise(r->stream, STREAM_BYTES, MADV_HUGEPAGE); /* as the backend's weights */
     /* Small values of changing size: no sum overflows, none is denormal. */
@@ -257,6 +267,7 @@ static void free_all(struct kernel_run *r)
     free(r->widened);
     free(r->out);
     free(r->scores);
+    free(r->total.values);
 }
 
 int bench_kernels(const struct perf_config *config, struct report *report, struct error *err)

@@ -7,6 +7,8 @@
 #include "core/cpu/half.h"
 #include "core/cpu/rotary.h"
 
+#define LOG2_E 1.44269504088896341f
+
 enum stage {
     STAGE_COPIES,
     STAGE_EMBED,
@@ -29,13 +31,21 @@ enum { COPY_PARTS = 8 };
 
 /* ---- norms ---- */
 
-/* Writes the normalised row as row `row` of tiles over n_rows rows; scaled is [d_model] of scratch. */
-static void norm_into_tile(struct forward *f, const float *x, const float *weight, uint32_t n_rows, uint32_t row, float *scaled)
+/*
+ * Writes normalised rows first .. first+n-1 of one tile into the tiles over n_rows rows; rows[i] are from and are
+ * changed, scaled is [tile_rows][d_model] of scratch.
+ */
+static void norm_into_tile(struct forward *f, const float **rows, const float *weight, uint32_t n_rows, uint32_t first,
+                           uint32_t n, float *scaled)
 {
+    const size_t d_model = f->model->d_model;
     uint32_t stride;
-    float *out = f->tiles + forward_tile_offset(f, n_rows, f->model->d_model, row, &stride);
-    f->kernels->normalize(x, weight, f->model->d_model, f->model->rms_epsilon, scaled);
-    f->kernels->pack_inputs(scaled, f->model->d_model, out, stride);
+    float *out = f->tiles + forward_tile_offset(f, n_rows, f->model->d_model, first, &stride);
+    for (uint32_t i = 0; i < n; i++) {
+        f->kernels->normalize(rows[i], weight, f->model->d_model, f->model->rms_epsilon, scaled + i * d_model);
+        rows[i] = scaled + i * d_model;
+    }
+    f->kernels->pack_rows(rows, n, f->model->d_model, out, stride);
 }
 
 /* ---- stages over rows ---- */
@@ -65,7 +75,7 @@ static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     const struct step_span *span = f->rows[row].span;
     const float *table = f->rotations + (size_t)row * m->d_head;
-    const float scale = 1.0f / sqrtf((float)m->d_head);
+    const float scale = LOG2_E / sqrtf((float)m->d_head); /* attention's weights are powers of two */
     uint32_t position = span->position + f->rows[row].index;
     uint32_t page = span->pages[position / f->kv->page_tokens], slot = position % f->kv->page_tokens;
     float *q = f->qkv + (size_t)row * forward_qkv_size(f);
@@ -201,27 +211,39 @@ static void next_stage(struct forward *f)
     }
 }
 
-static void run_row(struct forward *f, uint32_t worker, uint32_t row)
+/* The norm stages: rows first .. last-1 of one tile. */
+static void norm_rows(struct forward *f, uint32_t worker, uint32_t n_rows, uint32_t first, uint32_t last)
 {
-    const struct model_desc *m = f->model;
-    const float *x = f->x + (size_t)row * m->d_model;
-    float *scaled = f->scratch[worker].row;
+    const size_t d_model = f->model->d_model;
+    const float *rows[CPU_MAX_TILE_ROWS], *weight = f->weights->output_norm;
+    if (f->stage == STAGE_ATTN_NORM)
+        weight = f->weights->layers[f->layer].attn_norm;
+    else if (f->stage == STAGE_FFN_NORM)
+        weight = f->weights->layers[f->layer].ffn_norm;
+    for (uint32_t row = first; row < last; row++) {
+        uint32_t from = f->stage == STAGE_OUTPUT_NORM ? f->outputs[f->first_output + row].row : row; /* there they are a group's */
+        rows[row - first] = f->x + from * d_model;
+    }
+    norm_into_tile(f, rows, weight, n_rows, first, last - first, f->scratch[worker].rows);
+}
+
+/* The stages whose chunks are tiles of rows. */
+static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
+{
+    uint32_t n_rows = f->stage == STAGE_OUTPUT_NORM ? group_outputs(f) : f->n_rows;
+    uint32_t first = chunk * f->kernels->tile_rows, last = first + f->kernels->tile_rows;
+    last = last < n_rows ? last : n_rows;
     switch ((enum stage)f->stage) {
     case STAGE_EMBED:
-        embed_row(f, worker, row);
-        break;
-    case STAGE_ATTN_NORM:
-        norm_into_tile(f, x, f->weights->layers[f->layer].attn_norm, f->n_rows, row, scaled);
+        for (uint32_t row = first; row < last; row++)
+            embed_row(f, worker, row);
         break;
     case STAGE_ROTATE:
-        rotate_row(f, worker, row);
+        for (uint32_t row = first; row < last; row++)
+            rotate_row(f, worker, row);
         break;
-    case STAGE_FFN_NORM:
-        norm_into_tile(f, x, f->weights->layers[f->layer].ffn_norm, f->n_rows, row, scaled);
-        break;
-    default: /* STAGE_OUTPUT_NORM, row counts within the group */
-        x = f->x + (size_t)f->outputs[f->first_output + row].row * m->d_model;
-        norm_into_tile(f, x, f->weights->output_norm, group_outputs(f), row, scaled);
+    default:
+        norm_rows(f, worker, n_rows, first, last);
     }
 }
 
@@ -256,12 +278,8 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
         sample_output(f, worker, chunk);
         return;
     default:
-        break;
+        run_rows(f, worker, chunk);
     }
-    uint32_t n_rows = f->stage == STAGE_OUTPUT_NORM ? group_outputs(f) : f->n_rows;
-    uint32_t first = chunk * f->kernels->tile_rows;
-    for (uint32_t row = first; row < n_rows && row < first + f->kernels->tile_rows; row++)
-        run_row(f, worker, row);
 }
 
 uint32_t forward_advance(struct forward *f, uint32_t worker)

@@ -50,17 +50,9 @@ struct output_row {
     uint32_t index; /* in its span's results */
 };
 
-/* Softmax state of a block of queries over some keys: maximum, sum of
- * exponentials, weighted sum of values. */
-struct attention_state {
-    float maximum[CPU_MAX_TILE_ROWS];
-    float sum[CPU_MAX_TILE_ROWS]; /* 0: no key seen */
-    float *values;                /* [queries][d_padded] */
-};
-
 struct worker_scratch {
     uint16_t *shorts; /* [max(d_model, 2 * d_head)] */
-    float *row;       /* [d_model] */
+    float *rows;      /* [tile_rows][d_model] */
     float *panels;    /* WIDENED_AT_ONCE panels each of gate and up, or of what has the most inputs, as floats; NULL if kernels
                          widen none */
     float *queries;   /* words [d_head][queries] */
@@ -111,8 +103,8 @@ struct forward {
     /* The step under way. */
     const struct step *step;
     uint32_t n_rows, n_outputs;
-    uint32_t n_segments; /* of attention: 1, or more when tasks are split along
-                            the keys */
+    uint32_t n_segments;         /* of attention: 1, or more when tasks are split along the keys */
+    uint32_t segments_per_chunk; /* then: consecutive ones, of one task after the other */
     int stage;           /* enum stage of forward.c */
     uint32_t layer, first_output;
     struct product product;

@@ -39,6 +39,7 @@
 enum {
     CPU_MAX_PANEL_WIDTH = 32,
     CPU_MAX_TILE_ROWS = 12,
+    CPU_STATE_QUERIES = 16,     /* CPU_MAX_TILE_ROWS in whole vectors */
     CPU_MAX_PANELS_AT_ONCE = 4, /* n_panels of one matmul call */
     CPU_KEY_TILE = 16,          /* keys scored together; page_tokens is a multiple */
     CPU_KV_SEGMENT = 256,       /* keys under one softmax maximum: the fixed split size */
@@ -60,6 +61,20 @@ struct matmul {
     size_t ahead_bytes;
 };
 
+/* Below any score, and far enough from the ends of float that differences stay finite: the maximum over no keys. */
+#define CPU_NO_SCORE -1e30f
+
+struct key_range {
+    uint32_t first, last; /* first <= key < last; equal: empty */
+};
+
+/* Softmax state of a block of queries over some keys. */
+struct attention_state {
+    float maximum[CPU_STATE_QUERIES]; /* of the scores, CPU_NO_SCORE without keys */
+    float sum[CPU_STATE_QUERIES];     /* of 2^(score - maximum) */
+    float *values;                    /* [queries][n_values], weighted sums */
+};
+
 struct cpu_kernels {
     const char *name;         /* "generic", "avx2", "avx512", "avx512bf16" */
     const char *arithmetic;   /* arithmetic class: equal text, equal bits */
@@ -72,6 +87,9 @@ struct cpu_kernels {
 
     /* Packs n inputs of one row, a whole number of words: word i goes to words[i * stride]. */
     void (*pack_inputs)(const float *in, uint32_t n, float *words, size_t stride);
+
+    /* The same for n_rows rows: word i of row r goes to words[i * stride + r]. */
+    void (*pack_rows)(const float *const *rows, uint32_t n_rows, uint32_t n, float *words, size_t stride);
 
     void (*matmul)(const struct matmul *matmul);
 
@@ -92,25 +110,33 @@ struct cpu_kernels {
 
     /*
      * Scores of n_queries with the keys of n_tiles tiles: out[query * stride + key]. queries is [n_inputs /
-     * inputs_per_word][n_queries] words, a tile of keys [n_inputs][CPU_KEY_TILE] in the path's 16 bits.
+     * inputs_per_word][n_queries] words, a tile of keys [n_inputs][CPU_KEY_TILE] in the path's 16 bits. While it works on a tile it
+     * asks memory for ahead[that tile], as many values of anything; NULL: nothing.
      */
     void (*score_keys)(const float *queries, uint32_t n_queries, uint32_t n_inputs, const uint16_t *const *tiles, uint32_t n_tiles,
-                       float *out, size_t stride);
+                       const uint16_t *const *ahead, float *out, size_t stride);
 
     /*
-     * Turns scores[first .. last) of a segment into weights exp(score - maximum) in place, and leaves the maximum and the sum of
-     * the exponentials. first < last <= CPU_KV_SEGMENT. Weights are words: float `key`, or pair `key / 2` of bfloat16, where a key
-     * outside the range has weight zero. Entries around the range, up to the next tile border, may be overwritten.
+     * Turns each query's scores of its range into weights 2^(score - maximum) in place, and leaves maximum and sum of the
+     * weights; CPU_NO_SCORE and 0 for an empty range. Ranges end within CPU_KV_SEGMENT. Weights are words: float `key`, or pair
+     * `key / 2` of bfloat16, where a key outside the range has weight zero. Entries around the range, up to the next pair of tiles,
+     * may be overwritten.
      */
-    void (*softmax_segment)(float *scores, uint32_t first, uint32_t last, float *maximum, float *sum);
+    void (*softmax_segment)(float *scores, size_t stride, uint32_t n_queries, const struct key_range *ranges, float *maximum,
+                            float *sum);
 
     /*
-     * out[query * n_values + i] += sum over keys first .. last-1, in order, of the weight of key in weights[query * stride ...] *
-     * values[key][i]. A tile of values is [CPU_KEY_TILE][n_values] in 16 bits; n_values is a multiple of CPU_HEAD_ALIGN. Keys
-     * outside do not count, whatever they hold.
+     * out[query * n_values + i] = sum over the keys of the query's range, in order, of weight[key] (of the row at weights + query *
+     * stride) * values[key][i]. A tile of values is [CPU_KEY_TILE][n_values] in 16 bits; n_values is a multiple of CPU_HEAD_ALIGN.
+     * Keys outside do not count, whatever they hold. ahead as above.
      */
-    void (*accumulate_values)(const float *weights, size_t stride, uint32_t n_queries, const uint16_t *const *tiles,
-                              uint32_t n_values, uint32_t first, uint32_t last, float *out);
+    void (*accumulate_values)(const float *weights, size_t stride, uint32_t n_queries, const struct key_range *ranges,
+                              const uint16_t *const *tiles, const uint16_t *const *ahead, uint32_t n_values, float *out);
+
+    /* total becomes the state over the keys of both (online softmax); a state without keys changes nothing. */
+    void (*merge_states)(uint32_t n_queries, uint32_t n_values, const struct attention_state *part, struct attention_state *total);
+    /* values /= sum. */
+    void (*finish_states)(uint32_t n_queries, uint32_t n_values, struct attention_state *state);
 };
 
 /* The tables. NULL where the machine or the build lacks the instructions. */

@@ -54,6 +54,11 @@ static inline vec vec_add(vec a, vec b)
     return _mm256_add_ps(a, b);
 }
 
+static inline vec vec_subtract(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
 static inline vec vec_multiply(vec a, vec b)
 {
     return _mm256_mul_ps(a, b);
@@ -86,6 +91,12 @@ static inline vec vec_scale_pow2(vec value, vec exponent)
     return _mm256_mul_ps(value, _mm256_castsi256_ps(power));
 }
 
+/* What vec_scale_pow2 takes. */
+static inline vec vec_within_exponents(vec a)
+{
+    return _mm256_min_ps(_mm256_max_ps(a, _mm256_set1_ps(-126.0f)), _mm256_set1_ps(127.0f));
+}
+
 /* Lanes first <= i < last of a, the others of b. */
 static inline vec vec_keep(vec a, vec b, int first, int last)
 {
@@ -93,6 +104,34 @@ static inline vec vec_keep(vec a, vec b, int first, int last)
     __m256i from_first = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(first - 1));
     __m256i below_last = _mm256_cmpgt_epi32(_mm256_set1_epi32(last), lane);
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_and_si256(from_first, below_last)));
+}
+
+/* By halves: lane i with i + 4, then i + 2, i + 1. */
+static inline float vec_reduce_max(vec a)
+{
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+static inline float vec_reduce_add(vec a)
+{
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+
+/* to[lane * stride + r] = lane of row r: 4 x 4 blocks transposed within each half. */
+static inline void store_four_rows(vec a, vec b, vec c, vec d, float *to, size_t stride)
+{
+    __m256 low_ab = _mm256_unpacklo_ps(a, b), low_cd = _mm256_unpacklo_ps(c, d);
+    __m256 high_ab = _mm256_unpackhi_ps(a, b), high_cd = _mm256_unpackhi_ps(c, d);
+    const __m256 lanes[4] = {_mm256_shuffle_ps(low_ab, low_cd, 0x44), _mm256_shuffle_ps(low_ab, low_cd, 0xee),
+                             _mm256_shuffle_ps(high_ab, high_cd, 0x44), _mm256_shuffle_ps(high_ab, high_cd, 0xee)};
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(to + i * stride, _mm256_castps256_ps128(lanes[i]));
+        _mm_storeu_ps(to + (4 + i) * stride, _mm256_extractf128_ps(lanes[i], 1));
+    }
 }
 
 static void shorts_from_floats(const float *in, uint16_t *out, size_t n)

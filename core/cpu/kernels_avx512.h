@@ -46,6 +46,11 @@ static inline vec vec_add(vec a, vec b)
     return _mm512_add_ps(a, b);
 }
 
+static inline vec vec_subtract(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
 static inline vec vec_multiply(vec a, vec b)
 {
     return _mm512_mul_ps(a, b);
@@ -77,12 +82,54 @@ static inline vec vec_scale_pow2(vec value, vec exponent)
     return _mm512_scalef_ps(value, exponent);
 }
 
+/* What vec_scale_pow2 takes: anything. */
+static inline vec vec_within_exponents(vec a)
+{
+    return a;
+}
+
+/* Bits 0 .. n-1 of those of LANES lanes. */
+static inline uint32_t lanes_below(int n)
+{
+    return n >= LANES ? 0xffffu : n <= 0 ? 0 : (1u << n) - 1;
+}
+
 /* Lanes first <= i < last of a, the others of b. */
 static inline vec vec_keep(vec a, vec b, int first, int last)
 {
-    uint32_t below_last = last >= LANES ? 0xffffu : (1u << last) - 1;
-    uint32_t below_first = first <= 0 ? 0 : (1u << first) - 1;
-    return _mm512_mask_blend_ps((__mmask16)(below_last & ~below_first), b, a);
+    return _mm512_mask_blend_ps((__mmask16)(lanes_below(last) & ~lanes_below(first)), b, a);
+}
+
+/* By halves: lane i with i + 8, then i + 4, i + 2, i + 1. */
+static inline float vec_reduce_max(vec a)
+{
+    __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+static inline float vec_reduce_add(vec a)
+{
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+
+/* to[lane * stride + r] = lane of row r: 4 x 4 blocks transposed within each quarter. */
+static inline void store_four_rows(vec a, vec b, vec c, vec d, float *to, size_t stride)
+{
+    __m512 low_ab = _mm512_unpacklo_ps(a, b), low_cd = _mm512_unpacklo_ps(c, d);
+    __m512 high_ab = _mm512_unpackhi_ps(a, b), high_cd = _mm512_unpackhi_ps(c, d);
+    const __m512 lanes[4] = {_mm512_shuffle_ps(low_ab, low_cd, 0x44), _mm512_shuffle_ps(low_ab, low_cd, 0xee),
+                             _mm512_shuffle_ps(high_ab, high_cd, 0x44), _mm512_shuffle_ps(high_ab, high_cd, 0xee)};
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(to + i * stride, _mm512_castps512_ps128(lanes[i]));
+        _mm_storeu_ps(to + (4 + i) * stride, _mm512_extractf32x4_ps(lanes[i], 1));
+        _mm_storeu_ps(to + (8 + i) * stride, _mm512_extractf32x4_ps(lanes[i], 2));
+        _mm_storeu_ps(to + (12 + i) * stride, _mm512_extractf32x4_ps(lanes[i], 3));
+    }
 }
 
 /* ---- integers of kernels_quantised.h ---- */

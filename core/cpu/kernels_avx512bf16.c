@@ -22,6 +22,11 @@ static inline vec load_stored(const uint16_t *from)
     return _mm512_loadu_ps(from);
 }
 
+static inline vec load_words(const float *from)
+{
+    return (vec)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + LANES), _mm512_loadu_ps(from));
+}
+
 static inline vec multiply_words(vec a, vec b, vec sum)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
@@ -34,9 +39,9 @@ static inline vec keep_in_pair(vec words, int keep_low, int keep_high)
 }
 
 /* A row's weights shrink to half its front: what is overwritten has been read. */
-static inline void store_attention_weights(float *row, uint32_t key, vec weights)
+static inline void store_attention_weights(float *row, uint32_t key, vec low, vec high)
 {
-    _mm256_storeu_si256((__m256i *)(row + key / 2), (__m256i)_mm512_cvtneps_pbh(weights));
+    _mm512_storeu_ps(row + key / 2, (vec)_mm512_cvtne2ps_pbh(high, low));
 }
 
 static void shorts_from_floats(const float *in, uint16_t *out, size_t n)

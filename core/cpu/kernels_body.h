@@ -6,8 +6,8 @@
  *
  *     vec, LANES, PANEL_VECS, TILE_ROWS, FOR_EACH_ROW_COUNT(X), KERNELS_NAME,
  * KERNELS_ARITHMETIC vec_zero vec_broadcast vec_load vec_store vec_multiply_add
- * vec_add vec_multiply vec_divide vec_max vec_min vec_round vec_scale_pow2
- * vec_keep shorts_from_floats INPUTS_PER_WORD KERNELS_WIDEN_PANELS load_weights
+ * vec_add vec_subtract vec_multiply vec_divide vec_max vec_min vec_round vec_scale_pow2
+ * vec_within_exponents vec_keep vec_reduce_max vec_reduce_add store_four_rows load_words shorts_from_floats INPUTS_PER_WORD KERNELS_WIDEN_PANELS load_weights
  * load_stored multiply_words keep_in_pair store_attention_weights pack_inputs
  *
  * and for kernels_quantised.h dwords, load_packed, unpack_words, load_scales, add_words
@@ -46,6 +46,7 @@ static const struct cpu_kernels table = {
     .inputs_per_word = INPUTS_PER_WORD,
     .shorts_from_floats = shorts_from_floats,
     .pack_inputs = pack_inputs,
+    .pack_rows = pack_rows,
     .matmul = matmul,
     .widen_panels = KERNELS_WIDEN_PANELS,
     .normalize = normalize,
@@ -54,6 +55,8 @@ static const struct cpu_kernels table = {
     .score_keys = score_keys,
     .softmax_segment = softmax_segment,
     .accumulate_values = accumulate_values,
+    .merge_states = merge_states,
+    .finish_states = finish_states,
 };
 
 #endif

@@ -30,6 +30,11 @@ static inline vec load_stored(const uint16_t *from)
     return vec_load_f16(from);
 }
 
+static inline vec load_words(const float *from)
+{
+    return vec_load(from);
+}
+
 static inline vec multiply_words(vec a, vec b, vec sum)
 {
     return vec_multiply_add(a, b, sum);
@@ -41,9 +46,10 @@ static inline vec keep_in_pair(vec words, int keep_low, int keep_high)
     return words;
 }
 
-static inline void store_attention_weights(float *row, uint32_t key, vec weights)
+static inline void store_attention_weights(float *row, uint32_t key, vec low, vec high)
 {
-    vec_store(row + key, weights);
+    vec_store(row + key, low);
+    vec_store(row + key + LANES, high);
 }
 
 static void widen_panels(const uint16_t *in, enum weight_type type, size_t n, float *out)

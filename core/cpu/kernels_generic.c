@@ -73,6 +73,11 @@ static inline vec vec_add(vec a, vec b)
     return a + b;
 }
 
+static inline vec vec_subtract(vec a, vec b)
+{
+    return a - b;
+}
+
 static inline vec vec_multiply(vec a, vec b)
 {
     return a * b;
@@ -112,6 +117,12 @@ static inline vec vec_scale_pow2(vec value, vec exponent)
     return value * (vec)((integer + 127) << 23);
 }
 
+/* What vec_scale_pow2 takes. */
+static inline vec vec_within_exponents(vec a)
+{
+    return vec_min(vec_max(a, vec_broadcast(-126.0f)), vec_broadcast(127.0f));
+}
+
 /* Lanes first <= i < last of a, the others of b. */
 static inline vec vec_keep(vec a, vec b, int first, int last)
 {
@@ -119,6 +130,24 @@ static inline vec vec_keep(vec a, vec b, int first, int last)
         if (i < first || i >= last)
             a[i] = b[i];
     return a;
+}
+
+static inline float vec_reduce_max(vec a)
+{
+    float low = a[0] > a[2] ? a[0] : a[2], high = a[1] > a[3] ? a[1] : a[3];
+    return low > high ? low : high;
+}
+
+static inline float vec_reduce_add(vec a)
+{
+    return (a[0] + a[2]) + (a[1] + a[3]);
+}
+
+/* to[lane * stride + r] = lane of row r. */
+static inline void store_four_rows(vec a, vec b, vec c, vec d, float *to, size_t stride)
+{
+    for (int i = 0; i < LANES; i++)
+        vec_store(to + i * stride, (vec){a[i], b[i], c[i], d[i]});
 }
 
 static void shorts_from_floats(const float *in, uint16_t *out, size_t n)

@@ -2,6 +2,24 @@
 #ifndef HEARSAY_CPU_KERNELS_ROWS_H
 #define HEARSAY_CPU_KERNELS_ROWS_H
 
+/* Four rows at a time, so that a word of all four is one store. */
+static void pack_rows(const float *const *rows, uint32_t n_rows, uint32_t n, float *words, size_t stride)
+{
+    enum { VEC_INPUTS = LANES * INPUTS_PER_WORD };
+    const uint32_t whole = n / VEC_INPUTS * VEC_INPUTS;
+    uint32_t r = 0;
+    for (; r + 4 <= n_rows; r += 4) {
+        const float *a = rows[r], *b = rows[r + 1], *c = rows[r + 2], *d = rows[r + 3];
+        for (uint32_t i = 0; i < whole; i += VEC_INPUTS)
+            store_four_rows(load_words(a + i), load_words(b + i), load_words(c + i), load_words(d + i),
+                            words + (size_t)(i / INPUTS_PER_WORD) * stride + r, stride);
+        for (uint32_t j = r; whole < n && j < r + 4; j++)
+            pack_inputs(rows[j] + whole, n - whole, words + (size_t)(whole / INPUTS_PER_WORD) * stride + j, stride);
+    }
+    for (; r < n_rows; r++)
+        pack_inputs(rows[r], n, words + r, stride);
+}
+
 /* The squares are summed in LANES chains and a fixed tree; what fills no vector goes to the first lanes. */
 static void normalize(const float *x, const float *weight, uint32_t n, float epsilon, float *out)
 {

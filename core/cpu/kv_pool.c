@@ -14,6 +14,11 @@ uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens)
     return (uint64_t)model->n_layers * model->n_kv_heads * page_tokens * (model->d_head + padded_head(model)) * sizeof(uint16_t);
 }
 
+static size_t slab_bytes(const struct kv_pool *pool)
+{
+    return pool->n_slabs * pool->slab_size * sizeof(uint16_t);
+}
+
 int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, uint32_t group,
                  struct error *err)
 {
@@ -21,13 +26,17 @@ int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t 
         .page_size = kv_page_bytes(model, page_tokens) / sizeof(uint16_t),
         .n_pages = n_pages,
         .page_tokens = page_tokens,
+        .n_layers = model->n_layers,
         .n_kv_heads = model->n_kv_heads,
         .d_head = model->d_head,
         .d_padded = padded_head(model),
         .group = group,
     };
-    pool->head_size = (size_t)page_tokens * (pool->d_head + pool->d_padded);
-    size_t bytes = n_pages * pool->page_size * sizeof(uint16_t);
+    pool->n_slabs = (n_pages + KV_SLAB_PAGES - 1) / KV_SLAB_PAGES;
+    pool->slab_size = KV_SLAB_PAGES * pool->page_size;
+    pool->key_size = (size_t)KV_SLAB_PAGES * page_tokens * pool->d_head;
+    pool->head_size = pool->key_size + (size_t)KV_SLAB_PAGES * page_tokens * pool->d_padded;
+    size_t bytes = slab_bytes(pool);
     pool->memory = memory_map(bytes);
     if (!pool->memory)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for %u KV pages (%zu MiB): ask for fewer", n_pages, bytes >> 20);
@@ -36,7 +45,7 @@ int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t 
 
 void kv_pool_fini(struct kv_pool *pool)
 {
-    memory_unmap(pool->memory, pool->n_pages * pool->page_size * sizeof(uint16_t));
+    memory_unmap(pool->memory, slab_bytes(pool));
     pool->memory = NULL;
 }
 
@@ -62,7 +71,14 @@ void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uin
 
 void kv_pool_copy(const struct kv_pool *pool, uint32_t dst, uint32_t src, uint32_t part, uint32_t n_parts)
 {
-    size_t first = pool->page_size * part / n_parts, last = pool->page_size * (part + 1) / n_parts;
-    memmove(pool->memory + dst * pool->page_size + first, pool->memory + src * pool->page_size + first,
-            (last - first) * sizeof *pool->memory);
+    const uint32_t n_heads = pool->n_layers * pool->n_kv_heads; /* of all layers */
+    const size_t key_bytes = (size_t)pool->page_tokens * pool->d_head * sizeof(uint16_t);
+    const size_t value_bytes = (size_t)pool->page_tokens * pool->d_padded * sizeof(uint16_t);
+    const uint32_t last = (uint32_t)((uint64_t)n_heads * (part + 1) / n_parts);
+    if (dst == src)
+        return;
+    for (uint32_t head = (uint32_t)((uint64_t)n_heads * part / n_parts); head < last; head++) {
+        memcpy(kv_pool_keys(pool, dst, 0, 0, head), kv_pool_keys(pool, src, 0, 0, head), key_bytes);
+        memcpy(kv_pool_values(pool, dst, 0, 0, head), kv_pool_values(pool, src, 0, 0, head), value_bytes);
+    }
 }
