@@ -238,6 +238,8 @@ void entry_route(struct entry *entry, uint64_t now_ns)
     }
     sequence_name_blocks(sequence, &node->hash_key, node->backend_info.page_tokens);
     bool forwardable = node->cluster && forward_encodable(&sequence->sampling);
+    if (node->cluster && !forwardable)
+        node_limit_hit(&node->limits, NODE_LIMIT_MESSAGE_BYTES);
     bool self_full = !begun(entry) && scheduler_is_full(node->scheduler);
     while (forwardable && entry->n_exclude < ENTRY_MAX_EXCLUDED) {
         struct route_query query;

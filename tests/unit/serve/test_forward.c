@@ -463,6 +463,41 @@ static void the_peers_side_by_hand(void **state)
     rig_fini(&rig);
 }
 
+/* A peer that sends more than there is room for is refused, each time, and what it sent before is answered. */
+static void a_peer_that_sends_too_much(void **state)
+{
+    static uint32_t tokens[2048];
+    struct rig rig;
+    rig_init(&rig);
+    rig.backend.row_ns = 100000000; /* so slow that no answer begins */
+    rig.config.max_sequences = 2;
+    rig.config.max_waiting = 3;
+    rig.config.push_back_depth = 100;
+    rig_start(&rig, 1, true);
+    stranger_join(&rig);
+    assert_int_equal(rig_limit(&rig, 0, "requests_for_peers"), 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct forward_message m = stranger_request(10 + i, 1, tokens, 50);
+        m.request.limit = 400;
+        stranger_say(&m);
+        if (i >= 1)
+            stranger_wait(&rig, 1000000); /* the first two run by the time that the others come */
+    }
+    assert_int_equal(rig_counts(&rig, 0).computing_for_peers, 5);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct forward_message m = stranger_request(20 + i, 1, tokens, 50);
+        stranger_say(&m);
+    }
+    stranger_wait(&rig, 5000000);
+    assert_int_equal(stranger.counts[FORWARD_REFUSE - FORWARD_REQUEST], 4);
+    assert_int_equal(rig_limit_hits(&rig, 0, "requests_for_peers"), 4);
+    stranger.transport->ops->destroy(stranger.transport);
+    rig_run_ns(&rig, 60000000000);
+    rig_step(&rig);
+    rig_assert_idle(&rig, 0);
+    rig_fini(&rig);
+}
+
 static void a_waiting_peer_hears_that_we_live(void **state)
 {
     static uint32_t tokens[2048];
@@ -546,6 +581,7 @@ int main(void)
         cmocka_unit_test(a_refused_request_is_answered_all_the_same),
         cmocka_unit_test(a_draining_node_gets_nothing),
         cmocka_unit_test(the_peers_side_by_hand),
+        cmocka_unit_test(a_peer_that_sends_too_much),
         cmocka_unit_test(a_waiting_peer_hears_that_we_live),
         cmocka_unit_test(noise_changes_nothing),
     };

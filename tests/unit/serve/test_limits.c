@@ -218,6 +218,72 @@ static void metric_peers(void **state)
     metrics_destroy(registry);
 }
 
+/* The router's books: all requests are answered, whether or not there is room in them. */
+static void route_bookings_and_intents(void **state)
+{
+    struct rig rig;
+    rig_init(&rig);
+    rig.backend.row_ns = 1000;
+    rig.config.max_waiting = 2000;
+    rig.config.push_back_depth = 2000;
+    rig_start(&rig, 2, true);
+    for (uint32_t i = 0; i < PLENTY; i++) {
+        reply_init(&rig, &replies[i], i * 3, 160, 2);
+        reply_submit(&replies[i], 0);
+    }
+    for (int i = 0; i < 3; i++)
+        rig_step(&rig);
+    assert_int_equal(rig_limit(&rig, 0, "route_bookings"), 1024);
+    assert_true(rig_limit_hits(&rig, 0, "route_bookings") >= PLENTY - 1024);
+    assert_int_equal(rig_limit(&rig, 0, "route_intents"), 256);
+    assert_true(rig_limit_hits(&rig, 0, "route_intents") > 0);
+    finish_all(&rig, PLENTY);
+    for (uint32_t i = 0; i < PLENTY; i++)
+        reply_assert_right(&replies[i]);
+    rig_run_ns(&rig, 2000000000);
+    assert_int_equal(rig_limit_used(&rig, 0, "route_bookings"), 0);
+    rig_fini(&rig);
+}
+
+static void gossip_bytes(void **state)
+{
+    struct rig rig;
+    rig_init(&rig);
+    rig.config.cluster.gossip_bytes_per_s = 2000;
+    rig.config.cluster.mode = ROUTE_NONE;
+    rig_start(&rig, 2, true);
+    for (uint32_t i = 0; i < 10; i++) {
+        reply_init(&rig, &replies[i], i * 50, 800, 2);
+        reply_submit(&replies[i], 0);
+    }
+    finish_all(&rig, 10);
+    rig_run_ns(&rig, 5000000000);
+    assert_int_equal(rig_limit(&rig, 0, "gossip_bytes_per_second"), 2000);
+    assert_true(rig_limit_hits(&rig, 0, "gossip_bytes_per_second") + rig_limit_hits(&rig, 1, "gossip_bytes_per_second") > 0);
+    rig_fini(&rig);
+}
+
+/* More stop ids than a message holds: computed at the entry, whoever has the head. */
+static void forward_message_bytes(void **state)
+{
+    static uint32_t stop_ids[65];
+    struct rig rig;
+    rig_init(&rig);
+    rig_start(&rig, 2, true);
+    for (uint32_t i = 0; i < 65; i++)
+        stop_ids[i] = 49000 + i;
+    reply_init(&rig, &replies[0], 3, 480, 2);
+    replies[0].request.sampling.stop_ids = stop_ids;
+    replies[0].request.sampling.n_stop_ids = 65;
+    reply_submit(&replies[0], 1);
+    rig_finish(&rig, &replies[0]);
+    assert_true(replies[0].finished);
+    assert_string_equal(replies[0].computed_by, "node1");
+    assert_int_equal(rig_limit_hits(&rig, 1, "forward_message_bytes"), 1);
+    assert_true(rig_limit(&rig, 1, "forward_message_bytes") >= 1 << 20);
+    rig_fini(&rig);
+}
+
 /* What a hit limit leaves in the log: one line a minute that names it, its value and what helps. */
 static void the_log_says_so(void **state)
 {
@@ -259,6 +325,7 @@ int main(void)
         cmocka_unit_test(waiting_requests), cmocka_unit_test(requests_under_way), cmocka_unit_test(push_back_depth),
         cmocka_unit_test(kv_pages),         cmocka_unit_test(tree_bytes),         cmocka_unit_test(tenants),
         cmocka_unit_test(weights_stay),     cmocka_unit_test(metric_peers),       cmocka_unit_test(the_log_says_so),
+        cmocka_unit_test(route_bookings_and_intents), cmocka_unit_test(gossip_bytes), cmocka_unit_test(forward_message_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
