@@ -159,6 +159,8 @@ static int set_tenant_weight(void *config, const char *text, struct error *err)
 
 static const struct option_choice backends[] = {{"auto", BACKEND_CPU}, {"cpu", BACKEND_CPU}, {"null", BACKEND_NULL}, {NULL, 0}};
 static const struct option_choice arithmetics[] = {{"f32", CPU_COMPUTE_F32}, {"bf16", CPU_COMPUTE_BF16}, {NULL, 0}};
+static const struct option_choice weight_forms[] = {
+    {"auto", WEIGHT_FORM_AUTO}, {"16bit", WEIGHT_FORM_16BIT}, {"native", WEIGHT_FORM_NATIVE}, {NULL, 0}};
 static const struct option_choice fabrics[] = {{"sockets", FABRIC_SOCKETS}, {"verbs", FABRIC_VERBS}, {NULL, 0}};
 static const struct option_choice routes[] = {{"cost", ROUTE_COST}, {"longest", ROUTE_LONGEST}, {"none", ROUTE_NONE}, {NULL, 0}};
 static const struct option_choice polls[] = {{"adaptive", NODE_POLL_ADAPTIVE}, {"busy", NODE_POLL_BUSY}, {NULL, 0}};
@@ -179,6 +181,8 @@ static const struct option_spec node_specs[] = {
     {"backend", "NAME", "auto, cpu or null (no model: answers after a modelled time); default auto", "Compute", CHOICE(backend, backends)},
     {"compute", "NAME", "Arithmetic: f32 (float32 products of 16-bit weights) or bf16 (faster, where the CPU has it); default f32", NULL,
      CHOICE(compute, arithmetics)},
+    {"weights", "FORM", "16bit, native (quantised weights stay integers: less memory and time, other bits) or auto (native only for those "
+     "of hearsay-quantize); default auto", NULL, CHOICE(weight_form, weight_forms)},
     {"cpus", "LIST", "CPUs to compute on, e.g. 0-3,8; default all that the process may use", NULL, .set = set_cpus},
     {"pin", "PARTS", "CPUs of each part, e.g. loop=2,http=3,compute=4-7", NULL, .set = set_pin},
     {"kv-pages", "N", "Number of KV pages; default from --kv-memory", "Cache and batch", .kind = OPTION_U64, FIELD(kv_pages), .min = 2,

@@ -47,6 +47,7 @@ struct node_options {
     bool insecure_peers;
     enum backend_choice backend;
     enum cpu_compute compute;
+    enum weight_form weight_form;
     enum fabric_choice fabric;
     const char *device;           /* of the verbs fabric; NULL: the best */
     struct cpu_list cpus;         /* all threads, unless pinned apart */

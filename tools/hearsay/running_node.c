@@ -96,6 +96,7 @@ static int open_backend(struct running_node *r, struct error *err)
         .cpus = cpus->cpus,
         .n_cpus = cpus->n,
         .compute = o->compute,
+        .weights = o->weight_form,
         .env = &r->env,
         .progress = show_progress,
     };

@@ -134,6 +134,8 @@ int main(int argc, char **argv)
         printf("skipped: this CPU has no %s\n", argv[1]);
         return 77;
     }
+    if (argc > 2 && strcmp(argv[2], "native") == 0)
+        session_weights = WEIGHT_FORM_NATIVE;
     if (access(file, R_OK)) {
         printf("skipped: %s is not there (tools/quickstart fetches it)\n", file);
         return 77;

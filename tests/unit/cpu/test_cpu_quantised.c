@@ -1,0 +1,175 @@
+/*
+ * Products with integer weights of one path (named by the argument): each type against double precision on random data laid out
+ * as kernels_quantised.h draws it, and each number of rows and panels against one row and one panel, bit for bit. Exit 77 where the
+ * CPU lacks the path.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/rng.h"
+#include "core/cpu/half.h"
+#include "core/cpu/kernels.h"
+#include "tests/unit/cpu/tiny_model.h"
+
+enum { MAX_INPUTS = 576, MAX_PANEL_BYTES = MAX_INPUTS * CPU_MAX_PANEL_WIDTH * 2 };
+
+static const struct cpu_kernels *kernels;
+static struct rng rng;
+
+static float uniform(void)
+{
+    return (float)(rng_unit(&rng) * 2 - 1);
+}
+
+static double input_value(float value)
+{
+    return kernels->inputs_per_word == 2 ? tiny_round_to_bfloat(value) : value;
+}
+
+/* A random panel, and the values that it means: values[output][input]. */
+static void make_panel(enum weight_type type, uint32_t n_inputs, uint8_t *panel, double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS])
+{
+    const uint32_t width = kernels->panel_width, bits = type == WEIGHT_W8_G32 ? 8 : 4;
+    const bool has_minimum = weight_has_minimum(type);
+    for (uint32_t first = 0, n; first < n_inputs; first += n) {
+        n = n_inputs - first < weight_group(type) ? n_inputs - first : weight_group(type);
+        uint16_t scales[CPU_MAX_PANEL_WIDTH], minima[CPU_MAX_PANEL_WIDTH];
+        const size_t integer_bytes = (size_t)n * width * bits / 8;
+        for (size_t i = 0; i < integer_bytes; i++)
+            panel[i] = (uint8_t)rng_below(&rng, 256);
+        for (uint32_t o = 0; o < width; o++) {
+            scales[o] = half_from_float(uniform() * 0.1f);
+            minima[o] = half_from_float(uniform());
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t per_dword = 32 / bits, dword = 0, k = i % per_dword;
+                memcpy(&dword, panel + ((size_t)(i / per_dword) * width + o) * 4, sizeof dword);
+                int integer = bits == 8 ? (int8_t)(dword >> 8 * k) : (int)(dword >> (4 * (k / 2) + 16 * (k % 2)) & 15);
+                if (bits == 4 && !has_minimum)
+                    integer -= 8;
+                values[o][first + i] = integer * half_to_float(scales[o]) + (has_minimum ? half_to_float(minima[o]) : 0.0f);
+            }
+        }
+        panel += integer_bytes;
+        memcpy(panel, scales, width * sizeof *scales);
+        panel += width * sizeof *scales;
+        if (has_minimum) {
+            memcpy(panel, minima, width * sizeof *minima);
+            panel += width * sizeof *minima;
+        }
+    }
+}
+
+static void multiply(const void *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x, uint32_t rows,
+                     const float *base, float *out)
+{
+    struct matmul m = {.panels = panels,
+                       .type = type,
+                       .n_inputs = n_inputs,
+                       .n_panels = n_panels,
+                       .x = x,
+                       .n_rows = rows,
+                       .out = out,
+                       .out_stride = (size_t)CPU_MAX_PANELS_AT_ONCE * kernels->panel_width + 3,
+                       .add = base != NULL};
+    if (rows % 2) {
+        m.ahead = panels;
+        m.ahead_bytes = n_panels * weight_panel_bytes(type, n_inputs, kernels->panel_width);
+    }
+    for (uint32_t r = 0; base && r < rows; r++)
+        memcpy(out + r * m.out_stride, base, n_panels * kernels->panel_width * sizeof *out);
+    kernels->matmul(&m);
+}
+
+static void check_type(enum weight_type type, uint32_t n_inputs)
+{
+    static uint8_t panels[CPU_MAX_PANELS_AT_ONCE * MAX_PANEL_BYTES];
+    static double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS];
+    static float x[CPU_MAX_TILE_ROWS][MAX_INPUTS], tile[CPU_MAX_TILE_ROWS * MAX_INPUTS];
+    static float single[CPU_MAX_PANELS_AT_ONCE][CPU_MAX_TILE_ROWS][CPU_MAX_PANEL_WIDTH];
+    static float out[CPU_MAX_TILE_ROWS * (CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANEL_WIDTH + 3)];
+    float base[CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANEL_WIDTH];
+    const uint32_t width = kernels->panel_width, stride = CPU_MAX_PANELS_AT_ONCE * width + 3;
+    const size_t panel_bytes = weight_panel_bytes(type, n_inputs, width);
+    assert_true(panel_bytes <= MAX_PANEL_BYTES);
+    for (uint32_t r = 0; r < kernels->tile_rows; r++)
+        for (uint32_t k = 0; k < n_inputs; k++)
+            x[r][k] = uniform();
+    for (uint32_t i = 0; i < CPU_MAX_PANELS_AT_ONCE * width; i++)
+        base[i] = uniform();
+    for (uint32_t p = 0; p < CPU_MAX_PANELS_AT_ONCE; p++) {
+        make_panel(type, n_inputs, panels + p * panel_bytes, values);
+        for (uint32_t r = 0; r < kernels->tile_rows; r++) {
+            kernels->pack_inputs(x[r], n_inputs, tile, 1);
+            multiply(panels + p * panel_bytes, type, n_inputs, 1, tile, 1, NULL, single[p][r]);
+            for (uint32_t o = 0; o < width; o++) {
+                double expected = 0, magnitude = 0;
+                for (uint32_t k = 0; k < n_inputs; k++) {
+                    expected += values[o][k] * input_value(x[r][k]);
+                    magnitude += (fabs(values[o][k]) + 2) * fabs(x[r][k]);
+                }
+                if (!(fabs(single[p][r][o] - expected) <= 1e-6 * magnitude))
+                    fail_msg("type %d, %u inputs, output %u: %.9g, expected %.9g", type, n_inputs, o, single[p][r][o], expected);
+            }
+        }
+    }
+    for (uint32_t rows = 1; rows <= kernels->tile_rows; rows++) {
+        for (uint32_t r = 0; r < rows; r++)
+            kernels->pack_inputs(x[r], n_inputs, tile + r, rows);
+        for (uint32_t n = 1; n <= CPU_MAX_PANELS_AT_ONCE; n++) {
+            multiply(panels, type, n_inputs, n, tile, rows, NULL, out);
+            for (uint32_t p = 0; p < n; p++)
+                for (uint32_t r = 0; r < rows; r++)
+                    assert_memory_equal(out + (size_t)r * stride + p * width, single[p][r], width * sizeof(float));
+            multiply(panels, type, n_inputs, n, tile, rows, base, out);
+            for (uint32_t p = 0; p < n; p++)
+                for (uint32_t r = 0; r < rows; r++)
+                    for (uint32_t i = 0; i < width; i++)
+                        assert_true(out[(size_t)r * stride + p * width + i] == base[p * width + i] + single[p][r][i]);
+        }
+    }
+}
+
+/* Whole groups, a shorter last one, and fewer inputs than a group. */
+static void test_all_types(void **state)
+{
+    static const uint32_t inputs[] = {576, 128, 160, 32, 96};
+    for (enum weight_type type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++)
+        for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+            check_type(type, inputs[i]);
+}
+
+static void test_sizes(void **state)
+{
+    /* 4 groups of 128 and one of 64, in panels of 32: 4 x 2048 + 1024 bytes of integers, 5 x 64 of scales. */
+    assert_int_equal(weight_panel_bytes(WEIGHT_W4_G128, 576, 32), 4 * 2048 + 1024 + 5 * 64);
+    assert_int_equal(weight_panel_bytes(WEIGHT_W4_G128_MIN, 576, 32), 4 * 2048 + 1024 + 5 * 128);
+    assert_int_equal(weight_panel_bytes(WEIGHT_W4_G64, 576, 16), 9 * (512 + 32));
+    assert_int_equal(weight_panel_bytes(WEIGHT_W4_G32_MIN, 576, 8), 18 * (128 + 32));
+    assert_int_equal(weight_panel_bytes(WEIGHT_W8_G32, 576, 32), 18 * (1024 + 64));
+    assert_int_equal(weight_panel_bytes(WEIGHT_F16, 577, 32), 577 * 64);
+    assert_int_equal(weight_panel_bytes(WEIGHT_F32, 577, 8), 577 * 32);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "generic";
+    const struct cpu_kernels *const all[] = {cpu_kernels_generic(), cpu_kernels_avx2(), cpu_kernels_avx512(),
+                                             cpu_kernels_avx512bf16()};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i] && strcmp(all[i]->name, name) == 0)
+            kernels = all[i];
+    if (!kernels) {
+        printf("skipped: this CPU has no %s\n", name);
+        return 77;
+    }
+    rng_seed(&rng, 5);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_types), cmocka_unit_test(test_sizes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
