@@ -46,9 +46,10 @@ struct perf_config {
     enum perf_backend backend;
     enum cpu_path path;
     enum cpu_compute compute;
+    enum weight_form weights;
     uint32_t threads; /* 0: as many as CPUs */
     uint32_t cpus[PERF_MAX_CPUS], n_cpus;
-    struct number_list prefill, decode, batch;
+    struct number_list prefill, decode, extend, batch;
     uint32_t decode_tokens;
     const char *against_model;
     /* serve */

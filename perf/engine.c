@@ -7,12 +7,17 @@
 
 #include "perf/bench.h"
 #include "perf/engine_session.h"
+#include "perf/hand_over.h"
 #include "perf/limits.h"
 #include "perf/llama_bench.h"
 #include "perf/progress.h"
 
-/* Context of the sequences decoded at once. */
-enum { BATCH_CONTEXT = 64 };
+enum {
+    BATCH_CONTEXT = 64,    /* of the sequences decoded at once */
+    EXTEND_CONTEXT = 1000, /* warm, before new tokens come */
+    EXTEND_DECODES = 8,    /* decodes timed beside each extension */
+    HAND_OVER_RUNS = 20,   /* at least */
+};
 
 enum kind { PREFILL, DECODE, BATCH };
 
@@ -56,10 +61,11 @@ static int run_once(struct engine_run *run, const struct bench_case *c, double *
 static double limit_of(const struct engine_run *run, const struct bench_case *c)
 {
     const struct model_desc *model = &run->engine.weights->desc;
+    const uint64_t bytes = cpu_backend_weight_bytes(run->engine.backend);
     if (c->kind == PREFILL)
-        return c->context / limits_step_seconds(&run->limits, model, 1, c->context, c->context);
+        return c->context / limits_step_seconds(&run->limits, model, bytes, 1, c->context, c->context);
     uint32_t middle = c->context + run->config->decode_tokens / 2;
-    return c->n_sequences / limits_step_seconds(&run->limits, model, c->n_sequences, 1, middle);
+    return c->n_sequences / limits_step_seconds(&run->limits, model, bytes, c->n_sequences, 1, middle);
 }
 
 static int run_peer(const struct engine_run *run, const struct bench_case *c, double *median, struct error *err)
@@ -106,11 +112,61 @@ static int run_case(struct engine_run *run, const struct bench_case *c, struct e
     return rc;
 }
 
+/*
+ * New tokens behind a warm prefix, as another turn of a conversation brings them, and right after each the decodes that follow: the
+ * time of the former, and how many of the latter it is worth.
+ */
+static int run_extend(struct engine_run *run, uint32_t n_tokens, struct error *err)
+{
+    struct samples times = {0}, steps = {0};
+    char name[48];
+    int rc = engine_prefill(&run->engine, 0, EXTEND_CONTEXT, err);
+    snprintf(name, sizeof name, "extend %u behind %d", n_tokens, EXTEND_CONTEXT);
+    for (uint32_t i = 0; rc == 0 && i <= run->config->runs; i++) {
+        progress_show("%s: run %u of %u", name, i, run->config->runs);
+        uint64_t start = perf_now_ns();
+        rc = engine_extend(&run->engine, 0, EXTEND_CONTEXT, n_tokens, err);
+        uint64_t extended = perf_now_ns();
+        for (uint32_t j = 0; rc == 0 && j < EXTEND_DECODES; j++)
+            rc = engine_decode(&run->engine, 1, EXTEND_CONTEXT + n_tokens + j, err);
+        double decode_ns = (double)(perf_now_ns() - extended) / EXTEND_DECODES;
+        if (i > 0) { /* the first only warms up */
+            samples_add(&times, (double)(extended - start) * 1e-6);
+            samples_add(&steps, (double)(extended - start) / decode_ns);
+        }
+    }
+    progress_clear();
+    struct report_row *row = rc ? NULL : report_add(run->report, name, "time", "ms", &times, false);
+    if (row)
+        report_print_row(run->report, row);
+    row = rc ? NULL : report_add(run->report, name, "time in decode steps", "steps", &steps, false);
+    if (row)
+        report_print_row(run->report, row);
+    samples_fini(&times);
+    samples_fini(&steps);
+    return rc;
+}
+
+static int report_hand_over(struct engine_run *run, struct error *err)
+{
+    struct samples us = {0};
+    uint32_t runs = run->config->runs > HAND_OVER_RUNS ? run->config->runs : HAND_OVER_RUNS;
+    progress_show("handing stages from worker to worker");
+    int rc = hand_over_measure(run->engine.threads, run->config->cpus, run->config->n_cpus, runs, &us, err);
+    progress_clear();
+    const struct report_row *row = rc ? NULL : report_add(run->report, "worker pool", "hand-over", "us", &us, true);
+    if (row)
+        report_print_row(run->report, row);
+    samples_fini(&us);
+    return rc;
+}
+
 static int report_limits(struct engine_run *run, struct error *err)
 {
     progress_show("measuring memory and arithmetic of the machine");
     bool bfloat = strstr(run->engine.info.arithmetic, "bf16") != NULL;
-    int rc = limits_measure(run->engine.threads, run->config->cpus, run->config->n_cpus, bfloat, &run->limits, err);
+    int rc = limits_measure(run->engine.threads, run->config->cpus, run->config->n_cpus, bfloat,
+                            cpu_backend_weight_bytes(run->engine.backend), &run->limits, err);
     if (rc)
         return rc;
     struct samples bandwidth = {0}, peak = {0};
@@ -143,11 +199,14 @@ static void note_options(struct engine_run *run)
     const struct perf_config *config = run->config;
     report_option(run->report, "backend", json_string(run->engine.info.name));
     report_option(run->report, "arithmetic", json_string(run->engine.info.arithmetic));
+    if (run->engine.weights)
+        report_option(run->report, "weight_bytes", json_integer((json_int_t)cpu_backend_weight_bytes(run->engine.backend)));
     report_option(run->report, "model", run->engine.weights ? json_string(run->engine.weights->desc.name) : json_null());
     report_option(run->report, "threads", json_integer(run->engine.threads));
     report_option(run->report, "runs", json_integer(config->runs));
     report_option(run->report, "prefill", list_json(&config->prefill));
     report_option(run->report, "decode", list_json(&config->decode));
+    report_option(run->report, "extend", list_json(&config->extend));
     report_option(run->report, "batch", list_json(&config->batch));
     report_option(run->report, "decode_tokens", json_integer(config->decode_tokens));
 }
@@ -167,6 +226,8 @@ static int open_engine(struct engine_run *run, bool batches, struct error *err)
     if (!batches) {
         uint32_t behind = largest(&config->decode, 1) + config->decode_tokens;
         n_tokens = largest(&config->prefill, behind);
+        uint32_t extended = config->extend.n > 0 ? EXTEND_CONTEXT + largest(&config->extend, 1) + EXTEND_DECODES : 0;
+        n_tokens = n_tokens > extended ? n_tokens : extended;
     }
     return engine_open(config, batches ? largest(&config->batch, 1) : 1, n_tokens + 1, &run->engine, err);
 }
@@ -192,10 +253,14 @@ int bench_engine(const struct perf_config *config, struct report *report, struct
     note_options(&run);
     if (run.engine.weights)
         rc = report_limits(&run, err);
+    if (rc == 0 && run.engine.weights)
+        rc = report_hand_over(&run, err);
     if (rc == 0)
         rc = run_cases(&run, PREFILL, &config->prefill, err);
     if (rc == 0)
         rc = run_cases(&run, DECODE, &config->decode, err);
+    for (uint32_t i = 0; rc == 0 && i < config->extend.n; i++)
+        rc = run_extend(&run, config->extend.values[i], err);
     engine_close(&run.engine);
     if (rc || config->batch.n == 0)
         return rc;

@@ -40,6 +40,7 @@ static int create_backend(const struct perf_config *config, uint32_t n_pages, st
         .n_cpus = config->n_cpus,
         .path = config->path,
         .compute = config->compute,
+        .weights = config->weights,
         .env = &engine->env,
         .progress = on_progress,
     };
@@ -144,18 +145,23 @@ static void take_tokens(struct engine *engine, uint32_t first, uint32_t n_sequen
             engine->history[(size_t)i * engine->max_tokens + position] = engine->results[i].token;
 }
 
-int engine_prefill(struct engine *engine, uint32_t sequence, uint32_t n_tokens, struct error *err)
+int engine_extend(struct engine *engine, uint32_t sequence, uint32_t position, uint32_t n_tokens, struct error *err)
 {
-    uint32_t max_rows = engine->info.max_rows;
-    for (uint32_t at = 0; at < n_tokens; at += max_rows) {
-        uint32_t n = n_tokens - at < max_rows ? n_tokens - at : max_rows;
-        engine->spans[0] = span_of(engine, sequence, at, n, at + n == n_tokens);
+    const uint32_t max_rows = engine->info.max_rows, end = position + n_tokens;
+    for (uint32_t at = position; at < end; at += max_rows) {
+        uint32_t n = end - at < max_rows ? end - at : max_rows;
+        engine->spans[0] = span_of(engine, sequence, at, n, at + n == end);
         int rc = run_step(engine, 1, err);
         if (rc)
             return rc;
     }
-    take_tokens(engine, sequence, 1, n_tokens);
+    take_tokens(engine, sequence, 1, end);
     return 0;
+}
+
+int engine_prefill(struct engine *engine, uint32_t sequence, uint32_t n_tokens, struct error *err)
+{
+    return engine_extend(engine, sequence, 0, n_tokens, err);
 }
 
 int engine_decode(struct engine *engine, uint32_t n_sequences, uint32_t position, struct error *err)

@@ -34,6 +34,8 @@ int engine_open(const struct perf_config *config, uint32_t n_sequences, uint32_t
 void engine_close(struct engine *engine);
 /* The first n_tokens tokens of a sequence enter the KV pages; the last chooses a token, which becomes the next of its history. */
 int engine_prefill(struct engine *engine, uint32_t sequence, uint32_t n_tokens, struct error *err);
+/* The same for n_tokens tokens from `position` on, behind what was entered before. */
+int engine_extend(struct engine *engine, uint32_t sequence, uint32_t position, uint32_t n_tokens, struct error *err);
 /* One token more for each of the first n_sequences, whose last token is at `position`. */
 int engine_decode(struct engine *engine, uint32_t n_sequences, uint32_t position, struct error *err);
 

@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/cpu/memory.h"
 #include "perf/peak.h"
 #include "perf/progress.h"
 
-/* Beyond any cache of today's machines, and long enough to see past a hiccup. */
-#define STREAM_BYTES (UINT64_C(256) << 20)
 enum { PASSES = 6, PEAK_ITERATIONS = 4000000 };
 
 /* Threads wait for all of them to exist, then begin each pass together. */
@@ -86,19 +85,20 @@ static void evaluate(const struct probe *probes, uint32_t threads, struct limits
     }
 }
 
-int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, bool bfloat, struct limits *out, struct error *err)
+int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, bool bfloat, uint64_t stream_bytes, struct limits *out,
+                   struct error *err)
 {
     struct start start = {0};
     uint32_t n_started = 0;
-    size_t n_floats = STREAM_BYTES / sizeof(float) / threads & ~(size_t)1023;
+    const size_t n_floats = (stream_bytes / sizeof(float) / threads + 1023) & ~(size_t)1023, bytes = n_floats * sizeof(float) * threads;
     struct probe *probes = calloc(threads, sizeof *probes);
-    float *data = malloc(STREAM_BYTES);
+    float *data = memory_map(bytes);
     int rc = 0;
     if (!probes || !data) {
         rc = error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
         goto free_memory;
     }
-    memset(data, 0x3c, STREAM_BYTES);
+    memset(data, 0x3c, bytes);
     pthread_barrier_init(&start.barrier, NULL, threads);
     for (; n_started < threads; n_started++) {
         struct probe *probe = &probes[n_started];
@@ -118,8 +118,9 @@ int limits_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, bool
         rc = error_set(err, HS_ERR_LIMIT, "thread %u of %u did not start; give fewer --threads", n_started + 1, threads);
     else
         evaluate(probes, threads, out);
+    out->stream_bytes = bytes;
 free_memory:
-    free(data);
+    memory_unmap(data, bytes);
     free(probes);
     return rc;
 }
@@ -129,8 +130,8 @@ static double parameters(const struct tensor_view *t)
     return tensor_present(t) ? (double)t->rows * t->cols : 0;
 }
 
-double limits_step_seconds(const struct limits *limits, const struct model_desc *model, uint32_t n_sequences, uint32_t n_rows,
-                           uint32_t context)
+double limits_step_seconds(const struct limits *limits, const struct model_desc *model, uint64_t weight_bytes, uint32_t n_sequences,
+                           uint32_t n_rows, uint32_t context)
 {
     double layers = 0, output = parameters(&model->output), rows = (double)n_sequences * n_rows;
     for (uint32_t i = 0; i < model->n_layers; i++) {
@@ -141,7 +142,7 @@ double limits_step_seconds(const struct limits *limits, const struct model_desc 
     /* Positions attended to by all rows of a sequence, and 16-bit keys and values read once each. */
     double attended = (double)n_rows * context - (double)n_rows * (n_rows - 1) / 2;
     double kv_values = 2.0 * model->n_layers * model->n_kv_heads * model->d_head;
-    double bytes = 2 * (layers + output + n_sequences * (double)context * kv_values);
+    double bytes = (double)weight_bytes + 2.0 * n_sequences * context * kv_values;
     double flops = 2 * (rows * layers + n_sequences * output) +
                    n_sequences * attended * 4.0 * model->n_layers * model->n_heads * model->d_head;
     double read_s = bytes / limits->bytes_per_s, compute_s = flops / limits->flops_per_s;

@@ -48,6 +48,7 @@ static int number_list(const char *text, uint64_t max, struct number_list *out, 
 
 LIST_SETTER(prefill, 1 << 20)
 LIST_SETTER(decode, 1 << 20)
+LIST_SETTER(extend, 1 << 20)
 LIST_SETTER(batch, 256)
 
 SETTER(path)
@@ -158,6 +159,8 @@ static const struct option_choice backends[] = {{"cpu", PERF_BACKEND_CPU}, {"nul
 static const struct option_choice arithmetics[] = {{"f32", CPU_COMPUTE_F32}, {"bf16", CPU_COMPUTE_BF16}, {0}};
 static const struct option_choice polls[] = {{"spin", PERF_POLL_SPIN}, {"adaptive", PERF_POLL_ADAPTIVE}, {0}};
 static const struct option_choice yes_no[] = {{"yes", true}, {"no", false}, {0}};
+static const struct option_choice weight_forms[] = {
+    {"auto", WEIGHT_FORM_AUTO}, {"16bit", WEIGHT_FORM_16BIT}, {"native", WEIGHT_FORM_NATIVE}, {0}};
 static const struct option_choice caches[] = {
     {"warm", PERF_CACHES_WARM}, {"flushed", PERF_CACHES_FLUSHED}, {"both", PERF_CACHES_BOTH}, {0}};
 
@@ -175,10 +178,13 @@ static const struct option_spec specs[] = {
     {"backend", "cpu|null", "What computes (cpu)", NULL, CHOICE(backend, backends)},
     {"kernels", "PATH", "auto, generic, avx2, avx512 or avx512bf16 (auto)", NULL, .set = set_path},
     {"compute", "f32|bf16", "Arithmetic (f32)", NULL, CHOICE(compute, arithmetics)},
+    {"weights", "FORM", "auto (4 bits of hearsay-quantize stay integers), 16bit, native (Q8_0, Q4_0, Q4_1, Q4_K too) (auto)", NULL,
+     CHOICE(weights, weight_forms)},
     {"threads", "N", "Compute threads (one for each CPU)", NULL, NUMBER(threads, 1, CPU_MAX_THREADS)},
     {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, .set = set_cpus},
     {"prefill", "LIST|none", "Prompt lengths in tokens (128,512,2048)", NULL, .set = set_prefill},
     {"decode", "LIST|none", "Contexts to decode behind (64,1024)", NULL, .set = set_decode},
+    {"extend", "LIST|none", "New tokens behind a warm prefix of 1,000 (24)", NULL, .set = set_extend},
     {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, .set = set_batch},
     {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, NUMBER(decode_tokens, 1, 1 << 16)},
     {"against-model", "FILE", "GGUF file for llama-bench, the same weights in F16 (that of --model)", NULL, TEXT(against_model)},
@@ -288,6 +294,7 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         .seed = 1,
         .prefill = {{128, 512, 2048}, 3},
         .decode = {{64, 1024}, 2},
+        .extend = {{24}, 1},
         .batch = {{4, 16}, 2},
         .decode_tokens = 32,
         .clients = 4,

@@ -78,6 +78,9 @@ def check_engine_null(folder):
     rows = rows_of(document)
     assert list(rows) == ["prefill 16", "prefill 400", "decode behind 32", "decode 2 at once behind 64"], list(rows)
     assert all(row["n"] == 3 for row in rows.values())
+    # 0.2 ms and 0.02 ms for each of 24 rows, and their positions, against one row.
+    steps = [row for row in document["rows"] if row["metric"] == "time in decode steps"]
+    assert len(steps) == 1 and steps[0]["unit"] == "steps" and 1 < steps[0]["median"] < 5, steps
     # A prefill takes at least 0.2 ms and 0.02 ms a token there; nothing is faster than what it computes.
     assert rows["prefill 400"]["max"] < 400 / 0.0082 and rows["decode behind 32"]["max"] < 1 / 0.00022
     assert document["options"]["backend"] == "null" and document["options"]["prefill"] == [16, 400]
@@ -93,7 +96,7 @@ def check_engine_cpu_against(folder):
     os.chmod(fake, stat.S_IRWXU)
     path = f"{folder}/cpu.json"
     run("engine", "--model", MODEL, "--threads", "1", "--runs", "2", "--prefill", "20", "--decode", "24", "--batch", "none",
-        "--decode-tokens", "4", "--against", f"llama-bench={fake}", "--json", path)
+        "--extend", "none", "--decode-tokens", "4", "--against", f"llama-bench={fake}", "--json", path)
     with open(path, encoding="utf-8") as f:
         document = json.load(f)
     check_shape(document, "engine")
@@ -101,6 +104,7 @@ def check_engine_cpu_against(folder):
     assert rows["prefill 20"]["peer_median"] == 10.25 and rows["decode behind 24"]["peer_median"] == 2012.25
     assert rows["prefill 20"]["limit"] > rows["prefill 20"]["median"] > 0
     machine = {row["metric"]: row["median"] for row in document["rows"] if row["case"] == "machine"}
+    assert 0 < rows_of(document, "us")["worker pool"]["median"] < 1000
     assert machine["streaming read"] > 0.5 and machine["float32 multiply-add"] > 0.5
     assert "give the path of llama-bench" in run("engine", "--model", MODEL, "--against", "llama-bench=/nowhere", "--prefill", "4",
                                                  "--decode", "none", "--batch", "none", expect=77).stderr
@@ -236,8 +240,8 @@ def check_serve_against(folder):
 def check_compare(folder):
     """Results against a baseline of themselves, then against one that asks for more, and for a row that is not there."""
     fake, csv_path, json_path = (f"{folder}/{name}" for name in ("llama-bench", "baseline.csv", "results.json"))
-    run("engine", "--model", MODEL, "--threads", "1", "--runs", "2", "--prefill", "20", "--decode", "none", "--batch", "none", "--against",
-        f"llama-bench={fake}", "--json", json_path, "--csv", csv_path)
+    run("engine", "--model", MODEL, "--threads", "1", "--runs", "2", "--prefill", "20", "--decode", "none", "--batch", "none",
+        "--extend", "none", "--against", f"llama-bench={fake}", "--json", json_path, "--csv", csv_path)
     with open(csv_path, encoding="utf-8", newline="") as f:
         rows = list(csv.DictReader(f))
     with open(json_path, encoding="utf-8") as f:
