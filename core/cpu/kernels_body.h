@@ -35,6 +35,7 @@ enum { VEC_SHORTS = LANES * INPUTS_PER_WORD };
 
 #include "core/cpu/kernels_attention.h"
 #include "core/cpu/kernels_quantised.h"
+#include "core/cpu/kernels_quantised_tiles.h"
 #include "core/cpu/kernels_products.h"
 #include "core/cpu/kernels_rows.h"
 

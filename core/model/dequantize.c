@@ -243,8 +243,11 @@ bool tensor_row_bytes(enum tensor_type type, uint64_t cols, uint64_t *bytes)
         *bytes = w4_row_bytes(layout, cols); /* less than cols */
         return true;
     }
-    return format && cols % format->block_elements == 0 &&
-           !__builtin_mul_overflow(cols / format->block_elements, (uint64_t)format->block_bytes, bytes);
+    if (!format || cols % format->block_elements)
+        return false;
+    if (__builtin_mul_overflow(cols / format->block_elements, (uint64_t)format->block_bytes, bytes))
+        *bytes = UINT64_MAX;
+    return true;
 }
 
 static void dequantize_w4(const struct tensor_view *t, struct w4_layout layout, uint32_t first_row, uint32_t n_rows, float *out)

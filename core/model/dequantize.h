@@ -23,7 +23,8 @@ struct tensor_format {
 
 /* NULL for TENSOR_NONE, the own 4-bit types (w4.h) and unknown numbers. */
 const struct tensor_format *tensor_format(enum tensor_type type);
-/* Bytes of a row of cols values in any type but TENSOR_NONE. False: the row is not made of whole blocks, or impossibly long. */
+/* Bytes of a row of cols values in any type but TENSOR_NONE, UINT64_MAX if they cannot be counted. False: the row is not made of
+ * whole blocks. */
 bool tensor_row_bytes(enum tensor_type type, uint64_t cols, uint64_t *bytes);
 /* "F32, F16, ..." for error texts. */
 const char *tensor_format_names(void);

@@ -198,7 +198,7 @@ static int measure_tensor(struct parser *p, struct gguf_tensor *t)
     }
     if (!tensor_row_bytes(t->type, t->dims[0], &row_bytes))
         return malformed(p, "tensor", name, "has rows that are not whole quantisation blocks");
-    if (__builtin_mul_overflow(rows, row_bytes, &bytes))
+    if (row_bytes == UINT64_MAX || __builtin_mul_overflow(rows, row_bytes, &bytes))
         return malformed(p, "tensor", name, "has an impossible size");
     t->bytes = bytes;
     return 0;

@@ -161,7 +161,8 @@ class CommandLine(unittest.TestCase):
 
     def test_manual_pages_know_every_option(self):
         perf = os.path.join(support.BUILD, "perf", "hearsay-perf")
-        for binary in (support.BINARY, support.CTL, perf):
+        quantize = os.path.join(support.BUILD, "tools", "hearsay-quantize")
+        for binary in (support.BINARY, support.CTL, quantize, perf):
             with open(os.path.join(support.TOP, "docs", "man", os.path.basename(binary) + ".1")) as f:
                 page = f.read().replace("\\-", "-")
             options = set(re.findall(r"^ +(--[a-z0-9-]+)", run("--help", binary=binary)[1], re.M))

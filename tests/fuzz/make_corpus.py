@@ -26,6 +26,9 @@ def read(path):
 def models():
     for name in ("qwen2", "mistral"):
         put("gguf", name, read(f"{TINY}/tiny/{name}.gguf"))
+    w4 = read(f"{TINY}/tiny/w4.gguf")
+    put("gguf", "w4", w4)
+    put("gguf", "w4_minimum", w4.replace(struct.pack("<I", 0x57340080), struct.pack("<I", 0x57341020)))
     put("gguf", "cut_in_metadata", read(f"{TINY}/tiny/qwen3.gguf")[:3000])
     for name in ("llama3", "llama_linear", "mistral", "qwen2", "qwen2_yarn", "qwen3"):
         put("config", name, read(f"{TINY}/tiny/{name}/config.json"))
@@ -57,6 +60,8 @@ def safetensors():
               "__metadata__": {"format": "pt"}}
     text = json.dumps(header).encode()
     put("safetensors", "file", struct.pack("<Q", len(text)) + text + bytes(30))
+    packed = json.dumps({"t": {"dtype": "U8", "shape": [2, 18], "data_offsets": [0, 36]}, "__metadata__": {"hearsay.packing": "W4_G32"}}).encode()
+    put("safetensors", "packed", struct.pack("<Q", len(packed)) + packed + bytes(36))
     put("safetensors", "overlap", struct.pack("<Q", len(text)) + text.replace(b"[16, 22]", b"[15, 21]") + bytes(30))
     put("safetensors", "index", json.dumps({"metadata": {"total_size": 8},
                                             "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}))

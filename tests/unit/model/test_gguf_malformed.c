@@ -207,6 +207,26 @@ static void half_block(struct gguf_builder *b)
 {
     one_tensor(b, 48, 1, 2, 0);
 }
+static void w4_odd_row(struct gguf_builder *b)
+{
+    one_tensor(b, 48, 1, 0x57340020, 0);
+}
+static void w4_too_large(struct gguf_builder *b) /* 10 bytes a group too many for what one_tensor leaves */
+{
+    one_tensor(b, 256, 9, 0x57341020, 0);
+}
+static void w4_overflow(struct gguf_builder *b)
+{
+    one_tensor(b, 1ull << 32, 1ull << 32, 0x57340080, 0);
+}
+static void w4_overflow_rows(struct gguf_builder *b)
+{
+    one_tensor(b, 1ull << 34, 1ull << 29, 0x57340080, 0);
+}
+static void w4_group_16(struct gguf_builder *b)
+{
+    one_tensor(b, 256, 1, 0x57340010, 0);
+}
 static void odd_offset(struct gguf_builder *b)
 {
     one_tensor(b, 4, 1, 0, 4);
@@ -268,6 +288,11 @@ static const struct lie lies[] = {
     {"elements overflow", overflow, HS_ERR_PARSE, "tensor \"t\" has a dimension of zero or an impossible size"},
     {"bytes overflow", byte_overflow, HS_ERR_PARSE, "tensor \"t\" has an impossible size"},
     {"half a block", half_block, HS_ERR_PARSE, "whole quantisation blocks"},
+    {"4 bits, rows of 48", w4_odd_row, HS_ERR_PARSE, "whole quantisation blocks"},
+    {"4 bits, larger than the file", w4_too_large, HS_ERR_PARSE, "tensor \"t\" lies beyond the end"},
+    {"4 bits, elements overflow", w4_overflow, HS_ERR_PARSE, "impossible size"},
+    {"4 bits, more bytes than any file", w4_overflow_rows, HS_ERR_PARSE, "tensor \"t\" lies beyond the end"},
+    {"4 bits, another group", w4_group_16, HS_ERR_UNSUPPORTED, "has type unknown (number 1463025680)"},
     {"offset between alignments", odd_offset, HS_ERR_PARSE, "multiple of the file's alignment"},
     {"offset beyond the end", far_offset, HS_ERR_PARSE, "tensor \"t\" lies beyond the end"},
     {"tensor larger than the file", too_large, HS_ERR_PARSE, "tensor \"t\" lies beyond the end"},

@@ -114,6 +114,28 @@ static void test_bit_flips(void **state)
     assert_true(taken > 100 && refused > 100 && sum > 0);
 }
 
+/* U8 tensors mean nothing by themselves, and 4-bit rows where the file says so. */
+static void test_packing(void **state)
+{
+    static const char *const headers[] = {
+        "{\"t\":{\"dtype\":\"U8\",\"shape\":[2,18],\"data_offsets\":[0,36]}}",
+        "{\"__metadata__\":{\"hearsay.packing\":\"W4_G32\"},\"t\":{\"dtype\":\"U8\",\"shape\":[2,18],\"data_offsets\":[0,36]}}",
+        "{\"__metadata__\":{\"hearsay.packing\":\"W4_G64_MIN\"},\"t\":{\"dtype\":\"U8\",\"shape\":[36],\"data_offsets\":[0,36]}}"};
+    static const enum tensor_type types[] = {TENSOR_NONE, TENSOR_W4_G32, TENSOR_W4_G64_MIN};
+    for (int i = 0; i < 3; i++) {
+        struct sample s;
+        struct safetensors *tensors;
+        struct error err = {0};
+        uint8_t *copy;
+        build(&s, headers[i], 36);
+        if (open_copy(&s, s.len, &copy, &tensors, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(safetensors_find(tensors, "t")->type, types[i]);
+        safetensors_close(tensors);
+        free(copy);
+    }
+}
+
 #define TENSOR(dtype, shape, offsets) "{\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 static void test_lies(void **state)
@@ -127,6 +149,8 @@ static void test_lies(void **state)
         {"{\"t\":", HS_ERR_PARSE, "not valid JSON"},
         {"{\"t\":{},\"t\":{}}", HS_ERR_PARSE, "duplicate"},
         {"{\"t\":3}", HS_ERR_PARSE, "\"t\" has no dtype"},
+        {"{\"__metadata__\":{\"hearsay.packing\":\"W4_G16\"}}", HS_ERR_UNSUPPORTED, "names no packing"},
+        {"{\"__metadata__\":{\"hearsay.packing\":4}}", HS_ERR_UNSUPPORTED, "names no packing"},
         {TENSOR("F8_E4M3", "[16]", "[0,15]"), HS_ERR_PARSE, "15 bytes where its shape and type need 16"},
         {TENSOR("NF4", "[16]", "[0,16]"), HS_ERR_UNSUPPORTED, "has type NF4; F32, F16 and BF16 are supported"},
         {TENSOR("F32", "4", "[0,16]"), HS_ERR_PARSE, "no shape"},
@@ -213,7 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good_file), cmocka_unit_test(test_truncations),   cmocka_unit_test(test_bit_flips),
-        cmocka_unit_test(test_lies),      cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_packing), cmocka_unit_test(test_lies),      cmocka_unit_test(test_header_length), cmocka_unit_test(test_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
