@@ -19,7 +19,7 @@ static void explain_refusal(const struct verbs_rail *rail, size_t len, int error
 {
     struct rlimit limit;
     if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        error_set(err, HS_ERR_LIMIT,
+        error_set(err, HS_ERR_NO_MEMORY,
                   "RDMA device %s cannot register %zu KiB: the limit of locked memory (memlock) is %llu KiB; raise it with `ulimit -l "
                   "unlimited`, LimitMEMLOCK=infinity (systemd) or /etc/security/limits.conf",
                   rail->choice.device, len >> 10, (unsigned long long)limit.rlim_cur >> 10);
@@ -212,10 +212,10 @@ static int make_queues(struct verbs_rail *rail, uint32_t max_links, uint32_t rec
     rail->srq_entries = least(max_links * receives_per_link, rail->limits.max_srq_wr);
     rail->pd = ibv_alloc_pd(rail->context);
     if (rail->pd == NULL)
-        return error_set(err, HS_ERR_IO, "RDMA device %s gives no protection domain: %s", device, strerror(errno));
+        return error_set(err, HS_ERR_UNSUPPORTED, "RDMA device %s gives no protection domain: %s", device, strerror(errno));
     rail->channel = ibv_create_comp_channel(rail->context);
     if (rail->channel == NULL || never_blocks(rail->channel->fd) != 0 || never_blocks(rail->context->async_fd) != 0)
-        return error_set(err, HS_ERR_IO, "RDMA device %s gives no completion channel: %s", device, strerror(errno));
+        return error_set(err, HS_ERR_UNSUPPORTED, "RDMA device %s gives no completion channel: %s", device, strerror(errno));
     rail->cq = ibv_create_cq(rail->context, (int)rail->cq_entries, NULL, rail->channel, 0);
     if (rail->cq == NULL) {
         explain_refusal(rail, (size_t)rail->cq_entries * 64, errno, err);
@@ -224,7 +224,7 @@ static int make_queues(struct verbs_rail *rail, uint32_t max_links, uint32_t rec
     struct ibv_srq_init_attr attr = {.attr = {.max_wr = rail->srq_entries, .max_sge = 1}};
     rail->srq = ibv_create_srq(rail->pd, &attr);
     if (rail->srq == NULL)
-        return error_set(err, HS_ERR_IO, "RDMA device %s gives no shared receive queue of %u entries: %s", device, rail->srq_entries,
+        return error_set(err, HS_ERR_UNSUPPORTED, "RDMA device %s gives no shared receive queue of %u entries: %s", device, rail->srq_entries,
                          strerror(errno));
     return 0;
 }
@@ -236,10 +236,10 @@ int rail_open(struct verbs_rail *rail, const struct device_rail *choice, uint32_
     rail->slabs = calloc(RAIL_MAX_SLABS, sizeof *rail->slabs);
     if (rail->slabs == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "out of memory for RDMA device %s", choice->device);
-    int status = HS_ERR_IO;
+    int status;
     rail->context = device_open(choice->device);
     if (rail->context == NULL || ibv_query_device(rail->context, &rail->limits) != 0)
-        status = error_set(err, HS_ERR_IO, "RDMA device %s cannot be opened: %s", choice->device, strerror(errno));
+        status = error_set(err, HS_ERR_UNSUPPORTED, "RDMA device %s cannot be opened: %s", choice->device, strerror(errno));
     else
         status = make_queues(rail, max_links, receives_per_link, err);
     if (status == 0)

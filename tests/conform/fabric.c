@@ -215,6 +215,8 @@ static void on_event(struct node *node, const struct transport_event *event)
         node->reads_done++;
         node->read_status = event->status;
         node->read_cookie = event->cookie;
+        if (node->on_read != NULL)
+            node->on_read(node->on_read_arg, event);
         break;
     }
 }

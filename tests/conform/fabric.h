@@ -36,6 +36,8 @@ struct node {
     uint32_t n_up, n_messages, reads_done;
     int read_status;
     uint64_t read_cookie;
+    void (*on_read)(void *arg, const struct transport_event *event); /* sees every READ_DONE, while its data is there */
+    void *on_read_arg;
     struct message *messages, **messages_tail; /* in order of arrival */
 };
 

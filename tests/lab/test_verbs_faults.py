@@ -1,0 +1,147 @@
+"""Nodes over soft-RoCE when things go wrong. Runs as root inside the virtual machine of tests/lab/vm (tests/lab/verbs-test faults)."""
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
+import support  # noqa: E402
+
+NULL = ("--backend", "null", "--kv-pages", "512")
+
+
+def refused(*arguments, before=(), environment=None):
+    """Exit status and the lines of a start that must fail."""
+    command = [*before, support.BINARY, "--model", support.MODEL, *NULL, "--http", "127.0.0.1:0", "--bind", "127.0.0.1:0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **(environment or {})})
+    return done.returncode, [line for line in done.stderr.splitlines() if line.startswith("hearsay: ")]
+
+
+def sends(device):
+    with open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/rdma_sends") as f:
+        return int(f.read())
+
+
+def carrier(host, up):
+    """Plugs or pulls the cable of a host: the switch's side of its wire."""
+    subprocess.run(["ip", "link", "set", f"p{host}", "up" if up else "down"], check=True)
+
+
+def together(nodes):
+    return all(node.healthy() and node.alive_peers() == len(nodes) - 1 for node in nodes)
+
+
+def answers(node):
+    text, _, _, _, _ = support.complete(node, "Once upon a time", 4)
+    return text
+
+
+class Starts(unittest.TestCase):
+    """What keeps a node from starting is one line, and never a hang."""
+
+    def one_line(self, outcome, status, pattern):
+        code, lines = outcome
+        self.assertEqual(code, status, lines)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], pattern)
+
+    def test_wrong_device(self):
+        self.one_line(refused("--device", "mlx5_0"), 2, r'no RDMA device "mlx5_0" here: there is rxe0, rxe1')
+
+    def test_wrong_address_index(self):
+        self.one_line(refused("--device", "rxe0:1:77"), 2, r"rxe0 port 1 has no RoCE v2 GID with index 77: usable are 0 \(fe80.*\), 1 \(::ffff:10.77.0.1\)")
+
+    def test_wrong_port(self):
+        self.one_line(refused("--device", "rxe0:2"), 2, r"rxe0 has no port 2")
+
+    def test_cable_pulled(self):
+        carrier(0, False)
+        try:
+            support.wait_until(lambda: "ACTIVE" not in open("/sys/class/infiniband/rxe0/ports/1/state").read(), 10, "the port being down")
+            self.one_line(refused("--device", "rxe0"), 1, r"rxe0 port 1 is \w+: check the cable and `ip link set \.\.\. up`")
+        finally:
+            carrier(0, True)
+        support.wait_until(lambda: "ACTIVE" in open("/sys/class/infiniband/rxe0/ports/1/state").read(), 10, "the port being up")
+
+    def test_little_locked_memory(self):
+        user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
+                "prlimit", "--memlock=65536:65536")
+        self.one_line(refused("--device", "rxe0", before=user), 1, r"rxe0 cannot register \d+ KiB: the limit of locked memory \(memlock\) is 64 KiB; raise it")
+
+    def test_foreign_group(self):
+        self.one_line(refused("--device", "rxe0", "--bind", "10.77.0.1:0"), 2, r"give --group-key-file")
+
+
+class Faults(unittest.TestCase):
+    def test_killed_and_back(self):
+        with support.Group(support.BINARY, support.MODEL, 4, options=NULL) as group:
+            victim, others = group.nodes[3], group.nodes[:3]
+            for _ in range(2):
+                victim.kill()
+                victim.process.wait()
+                victim.start()  # at once: the others still believe in the dead one
+                support.wait_until(lambda: together(group.nodes), 60, "the group being whole again")
+                for node in group.nodes:
+                    answers(node)
+            self.assertGreater(support.metric(others[0], "hearsay_verbs_posts_total"), 0)
+
+    def test_killed_for_good(self):
+        with support.Group(support.BINARY, support.MODEL, 3, options=NULL) as group:
+            group.nodes[2].kill()
+            support.wait_until(lambda: all(n.alive_peers() == 1 for n in group.nodes[:2]), 30, "the dead one being missed")
+            answers(group.nodes[0])
+
+    def test_cable_pulled_and_back(self):
+        with support.Group(support.BINARY, support.MODEL, 2, options=NULL) as group:
+            a, b = group.nodes
+            carrier(0, False)
+            try:
+                support.wait_until(lambda: "port 1 is down" in a.log(), 10, "the port's end being noticed")
+                answers(a)  # alone, if need be
+                answers(b)
+                support.wait_until(lambda: a.alive_peers() == 0 and b.alive_peers() == 0, 90, "the peers being missed")
+            finally:
+                carrier(0, True)
+            support.wait_until(lambda: "port 1 is up again" in a.log(), 10, "the port's return being noticed")
+            support.wait_until(lambda: together(group.nodes), 60, "the peers being back")
+            before = sends("rxe0")
+            answers(a)
+            support.wait_until(lambda: sends("rxe0") > before, 10, "traffic on the device")
+
+    def test_short_interruption(self):
+        """Shorter than the retransmission of the device: nobody goes down."""
+        with support.Group(support.BINARY, support.MODEL, 2, options=NULL) as group:
+            a, b = group.nodes
+            carrier(0, False)
+            time.sleep(0.3)
+            carrier(0, True)
+            support.wait_until(lambda: together(group.nodes), 60, "the group being whole")
+            answers(a)
+            answers(b)
+
+    def test_idle(self):
+        with support.Group(support.BINARY, support.MODEL, 2, options=NULL) as group:
+            time.sleep(3)
+            ticks = os.sysconf("SC_CLK_TCK")
+
+            def spent(node):
+                with open(f"/proc/{node.process.pid}/stat") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                return (int(fields[11]) + int(fields[12])) / ticks
+            before = [spent(n) for n in group.nodes]
+            time.sleep(10)
+            shares = [(spent(n) - s) / 10 for n, s in zip(group.nodes, before)]
+            print(f"share of an (emulated) core of an idle node: {shares[0]:.3f}, {shares[1]:.3f}", file=sys.stderr)
+            self.assertLess(max(shares), 0.5)  # it does not spin; the emulated core is some 50 times slower than a real one
+            wakeups = re.findall(r"hearsay_verbs_wakeups_total (\d+)", group.nodes[0].request("GET", "/metrics")[2].decode())
+            self.assertGreater(int(wakeups[0]), 0)
+
+
+if __name__ == "__main__":
+    for path in (support.BINARY, support.MODEL):
+        if not os.path.exists(path):
+            support.skip(f"no {path}")
+            sys.exit(77)
+    unittest.main(verbosity=2)
