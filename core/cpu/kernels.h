@@ -40,7 +40,7 @@ enum {
     CPU_MAX_PANEL_WIDTH = 32,
     CPU_MAX_TILE_ROWS = 12,
     CPU_STATE_QUERIES = 16,     /* CPU_MAX_TILE_ROWS in whole vectors */
-    CPU_MAX_PANELS_AT_ONCE = 4, /* n_panels of one matmul call */
+    CPU_MAX_PANELS_AT_ONCE = 6, /* n_panels of one matmul call */
     CPU_KEY_TILE = 16,          /* keys scored together; page_tokens is a multiple */
     CPU_KV_SEGMENT = 256,       /* keys under one softmax maximum: the fixed split size */
     CPU_HEAD_ALIGN = 32,        /* values of a head are padded to a multiple of this */

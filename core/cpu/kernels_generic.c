@@ -15,6 +15,7 @@ typedef uint16_t vec_halves __attribute__((vector_size(8)));
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4)
 enum { PASS_ROWS = 4, PANELS_SIDE = 1 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4)
+#define FOR_EACH_TALL_ROWS(X)
 enum { ROW_PANELS = 2 };
 #define FOR_EACH_ROW_PANELS(X) X(1) X(2)
 #define KERNELS_NAME          "generic"

@@ -3,9 +3,9 @@
  * their arrays of sums become registers. A sum is always one chain in ascending order; only how many chains run side by side
  * differs.
  *
- * Panels that are widened while they are multiplied leave little room for anything else, so they go in wide passes: PANELS_SIDE
- * of them side by side with up to PASS_ROWS of the rows. That is as many sums as a pass of one panel with all rows has, for half
- * the broadcasts. Passes with the same panels follow each other, so the second finds them in cache.
+ * Panels that are widened while they are multiplied leave little room for anything else, so they go in passes that take few
+ * broadcasts for their sums: wide ones of up to PASS_ROWS rows with PANELS_SIDE panels side by side, or tall ones of all rows with
+ * three vectors. Passes with the same panels follow each other, so the second finds them in cache.
  */
 #ifndef HEARSAY_CPU_KERNELS_PRODUCTS_H
 #define HEARSAY_CPU_KERNELS_PRODUCTS_H
@@ -15,9 +15,12 @@ enum {
     /* Fewer rows read the panels, one at a time, as fast as the hardware's own prefetching brings them; asking for lines as well
      * slowed that by a quarter (Zen 4). With so many a pass multiplies for about as long as its weights take to come. */
     ASKING_ROWS = INPUTS_PER_WORD == 1 ? 3 : 6,
+    TALL_VECS = 3,
+    TALL_PANELS = 2 * TALL_VECS / PANEL_VECS, /* of two tall passes */
+    MOST_VECS = PANELS_SIDE * PANEL_VECS > TALL_VECS ? PANELS_SIDE * PANEL_VECS : TALL_VECS,
 };
 
-/* What a pass works on: some rows of a tile with one panel or PANELS_SIDE of them. */
+/* What a pass works on: some rows of a tile with some vectors of panels. */
 struct pass {
     const char *panels;
     size_t panel_bytes;
@@ -31,27 +34,26 @@ struct pass {
     size_t ahead_step;
 };
 
-KERNEL_INLINE void run_pass(const uint32_t rows, const uint32_t n_panels, const enum weight_type type, const bool asks,
-                            const struct pass *pass)
+/* n_vecs vectors from vector `first` of the panels on. */
+KERNEL_INLINE void run_pass(const uint32_t rows, const uint32_t n_vecs, const uint32_t first, const enum weight_type type,
+                            const bool asks, const struct pass *pass)
 {
     const size_t vec_bytes = VEC_SHORTS * (type == WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t));
     const char *at = pass->panels, *ahead = pass->ahead;
     const float *x = pass->x;
-    vec sum[PANELS_SIDE][TILE_ROWS][PANEL_VECS];
-    UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t r = 0; r < rows; r++)
-        UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[p][r][v] = vec_zero();
+    vec sum[TILE_ROWS][MOST_VECS];
+    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[r][v] = vec_zero();
     for (uint32_t k = 0; k < pass->n_words; k++) {
-        vec w[PANELS_SIDE][PANEL_VECS];
-        UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-            w[p][v] = load_weights(at + p * pass->panel_bytes + v * vec_bytes, type);
+        vec w[MOST_VECS];
+        UNROLL for (uint32_t v = 0; v < n_vecs; v++) w[v] =
+            load_weights(at + (first + v) / PANEL_VECS * pass->panel_bytes + (first + v) % PANEL_VECS * vec_bytes, type);
         if (asks)
-            UNROLL for (uint32_t line = 0; line < n_panels * PANEL_VECS * vec_bytes; line += LINE_BYTES)
+            UNROLL for (uint32_t line = 0; line < n_vecs * vec_bytes; line += LINE_BYTES)
                 __builtin_prefetch(ahead + line, 0, 2);
         UNROLL for (uint32_t r = 0; r < rows; r++)
         {
             vec input = vec_broadcast(x[r]);
-            UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                sum[p][r][v] = multiply_words(input, w[p][v], sum[p][r][v]);
+            UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[r][v] = multiply_words(input, w[v], sum[r][v]);
         }
         at += PANEL_VECS * vec_bytes;
         x += pass->x_stride;
@@ -59,76 +61,89 @@ KERNEL_INLINE void run_pass(const uint32_t rows, const uint32_t n_panels, const 
     }
     UNROLL for (uint32_t r = 0; r < rows; r++)
     {
-        float *out = pass->out + r * pass->out_stride;
+        float *out = pass->out + r * pass->out_stride + first * LANES;
         if (pass->add)
-            UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                sum[p][r][v] = vec_add(vec_load(out + p * PANEL_WIDTH + v * LANES), sum[p][r][v]);
-        UNROLL for (uint32_t p = 0; p < n_panels; p++) UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-            vec_store(out + p * PANEL_WIDTH + v * LANES, sum[p][r][v]);
+            UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[r][v] = vec_add(vec_load(out + v * LANES), sum[r][v]);
+        UNROLL for (uint32_t v = 0; v < n_vecs; v++) vec_store(out + v * LANES, sum[r][v]);
     }
 }
 
-KERNEL_INLINE void run_pass_of(const uint32_t rows, const uint32_t n_panels, const bool asks, enum weight_type type,
-                               const struct pass *pass)
+KERNEL_INLINE void run_pass_of(const uint32_t rows, const uint32_t n_vecs, const uint32_t first, const bool asks,
+                               enum weight_type type, const struct pass *pass)
 {
     if (INPUTS_PER_WORD == 2)
-        run_pass(rows, n_panels, WEIGHT_BF16_PAIRS, asks, pass);
+        run_pass(rows, n_vecs, first, WEIGHT_BF16_PAIRS, asks, pass);
     else if (type == WEIGHT_F16)
-        run_pass(rows, n_panels, WEIGHT_F16, asks, pass);
+        run_pass(rows, n_vecs, first, WEIGHT_F16, asks, pass);
     else if (type == WEIGHT_BF16)
-        run_pass(rows, n_panels, WEIGHT_BF16, asks, pass);
+        run_pass(rows, n_vecs, first, WEIGHT_BF16, asks, pass);
     else
-        run_pass(rows, n_panels, WEIGHT_F32, false, pass);
+        run_pass(rows, n_vecs, first, WEIGHT_F32, false, pass);
 }
 
 typedef void pass_fn(enum weight_type type, const struct pass *pass);
-#define NARROW_PASS_FOR(rows)                                                                                                      \
-    static void narrow_pass_##rows(enum weight_type type, const struct pass *pass)                                                 \
+#define PASS_FN(name, rows, n_vecs, first, asks)                                                                                   \
+    static void name(enum weight_type type, const struct pass *pass)                                                               \
     {                                                                                                                              \
-        run_pass_of(rows, 1, rows >= ASKING_ROWS, type, pass);                                                                                          \
+        run_pass_of(rows, n_vecs, first, asks, type, pass);                                                                        \
     }
-#define WIDE_PASS_FOR(rows)                                                                                                        \
-    static void wide_pass_##rows(enum weight_type type, const struct pass *pass)                                                   \
-    {                                                                                                                              \
-        run_pass_of(rows, PANELS_SIDE, true, type, pass);                                                                                \
-    }
+#define NARROW_PASS_FOR(rows) PASS_FN(narrow_pass_##rows, rows, PANEL_VECS, 0, rows >= ASKING_ROWS)
+#define WIDE_PASS_FOR(rows)   PASS_FN(wide_pass_##rows, rows, PANELS_SIDE *PANEL_VECS, 0, true)
+#define TALL_PASSES_FOR(rows)                                                                                                      \
+    PASS_FN(tall_pass_##rows, rows, TALL_VECS, 0, true)                                                                            \
+    PASS_FN(next_tall_pass_##rows, rows, TALL_VECS, TALL_VECS, true)
 FOR_EACH_ROW_COUNT(NARROW_PASS_FOR)
 FOR_EACH_PASS_ROWS(WIDE_PASS_FOR)
+FOR_EACH_TALL_ROWS(TALL_PASSES_FOR)
 
 #define NARROW_PASS_ENTRY(rows) [rows] = narrow_pass_##rows,
 #define WIDE_PASS_ENTRY(rows)   [rows] = wide_pass_##rows,
+#define TALL_PASSES_ENTRY(rows) [rows] = {tall_pass_##rows, next_tall_pass_##rows},
 static pass_fn *const narrow_passes[TILE_ROWS + 1] = {FOR_EACH_ROW_COUNT(NARROW_PASS_ENTRY)};
 static pass_fn *const wide_passes[PASS_ROWS + 1] = {FOR_EACH_PASS_ROWS(WIDE_PASS_ENTRY)};
+static pass_fn *const tall_passes[TILE_ROWS + 1][2] = {[0] = {NULL}, FOR_EACH_TALL_ROWS(TALL_PASSES_ENTRY)};
 
-/* All rows of a tile with PANELS_SIDE panels. */
-static void run_wide_passes(const struct matmul *m, struct pass *pass)
+/* All rows of a tile with n_panels panels: one, or as many as panels_at_once says. */
+static void run_passes(const struct matmul *m, uint32_t n_panels, struct pass pass)
 {
-    const uint32_t n = (m->n_rows + PASS_ROWS - 1) / PASS_ROWS;
-    const float *x = pass->x;
-    float *out = pass->out;
-    const size_t ahead_step = pass->ahead_step;
-    pass->ahead_step = ahead_step / n;
-    for (uint32_t i = 0, rows; i < n; i++) {
-        rows = m->n_rows / n + (i < m->n_rows % n);
-        wide_passes[rows](m->type, pass);
-        pass->x += rows;
-        pass->out += rows * m->out_stride;
-        pass->ahead += pass->ahead_step * pass->n_words;
+    if (n_panels == 1) {
+        narrow_passes[m->n_rows](m->type, &pass);
+        return;
     }
-    pass->x = x;
-    pass->out = out;
-    pass->ahead_step = ahead_step;
+    const bool tall = n_panels == TALL_PANELS;
+    const uint32_t n = tall ? 2 : (m->n_rows + PASS_ROWS - 1) / PASS_ROWS;
+    pass.ahead_step /= n;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t rows = m->n_rows / n + (i < m->n_rows % n);
+        if (tall) {
+            tall_passes[m->n_rows][i](m->type, &pass);
+        } else {
+            wide_passes[rows](m->type, &pass);
+            pass.x += rows;
+            pass.out += rows * m->out_stride;
+        }
+        pass.ahead += pass.ahead_step * pass.n_words;
+    }
+}
+
+static uint32_t panels_at_once(const struct matmul *m)
+{
+    const bool widens = INPUTS_PER_WORD == 1 && m->type != WEIGHT_F32;
+    if (!widens || m->n_rows < ASKING_ROWS)
+        return 1;
+    return tall_passes[m->n_rows][0] ? TALL_PANELS : PANELS_SIDE;
 }
 
 static void matmul(const struct matmul *m)
 {
-    const bool widens = INPUTS_PER_WORD == 1 && m->type != WEIGHT_F32;
-    const uint32_t side = widens && m->n_rows >= ASKING_ROWS ? PANELS_SIDE : 1;
+    const uint32_t at_once = panels_at_once(m);
     struct pass pass = {
+        .panels = m->panels,
         .panel_bytes = weight_panel_bytes(m->type, m->n_inputs, PANEL_WIDTH),
         .n_words = m->n_inputs / INPUTS_PER_WORD,
         .x = m->x,
         .x_stride = m->n_rows,
+        .out = m->out,
         .out_stride = m->out_stride,
         .add = m->add,
         .ahead = m->ahead ? m->ahead : m->panels,
@@ -139,15 +154,12 @@ static void matmul(const struct matmul *m)
         return;
     }
     for (uint32_t p = 0, n; p < m->n_panels; p += n) {
-        n = m->n_panels - p < side ? 1 : side;
-        pass.panels = (const char *)m->panels + p * pass.panel_bytes;
-        pass.out = m->out + p * PANEL_WIDTH;
+        n = m->n_panels - p < at_once ? 1 : at_once;
         pass.ahead_step = m->ahead ? m->ahead_bytes / m->n_panels * n / pass.n_words : 0;
-        if (n == 1) {
-            narrow_passes[m->n_rows](m->type, &pass);
-            pass.ahead += pass.ahead_step * pass.n_words;
-        } else
-            run_wide_passes(m, &pass);
+        run_passes(m, n, pass);
+        pass.panels += n * pass.panel_bytes;
+        pass.out += n * PANEL_WIDTH;
+        pass.ahead += pass.ahead_step * pass.n_words;
     }
 }
 
