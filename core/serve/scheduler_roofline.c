@@ -5,6 +5,8 @@
 
 static const double FORGET = 0.99;         /* of the fit: about the last hundred steps count */
 static const double WORTH_DOUBLING = 0.9;  /* a row must cost less than this much of before for twice as many to be worth it */
+static const double PATIENCE = 2;          /* times the decodes alone that a step with decodes may take */
+static const double FIRST_WAIT_NS = 25e6;  /* and where so many decodes were never measured */
 static const double LONGEST_STEP_NS = 2e8; /* others' tokens wait for a step: no longer than this, cheaper rows or not */
 enum { SAMPLES_NEEDED = 3, FIRST_BUDGET = 64, FIRST_PREFILL_CLASS = 3 /* 8 rows and more */ };
 
@@ -103,6 +105,43 @@ uint32_t roofline_budget(const struct roofline *roofline)
 {
     uint32_t budget = roofline->fixed_budget ? roofline->fixed_budget : roofline->budget;
     return budget < roofline->max_rows ? budget : roofline->max_rows;
+}
+
+/* Of a class, or of the nearest that is measured; 0: none is. */
+static double row_cost_ns(const struct roofline *roofline, uint32_t c)
+{
+    for (uint32_t up = c; up < ROOFLINE_CLASSES; up++)
+        if (roofline->samples[up])
+            return roofline->row_ns[up];
+    while (c-- > 0)
+        if (roofline->samples[c])
+            return roofline->row_ns[c];
+    return 0;
+}
+
+uint32_t roofline_budget_beside(const struct roofline *roofline, uint32_t n_decodes)
+{
+    uint32_t budget = roofline_budget(roofline), c = class_of(n_decodes), rows = n_decodes;
+    double row_ns = row_cost_ns(roofline, c), limit_ns = FIRST_WAIT_NS;
+    if (roofline->fixed_budget || !n_decodes || row_ns <= 0)
+        return budget;
+    if (roofline->samples[c])
+        limit_ns = PATIENCE * n_decodes * row_ns < LONGEST_STEP_NS ? PATIENCE * n_decodes * row_ns : LONGEST_STEP_NS;
+    uint32_t most = budget > PATIENCE * n_decodes ? budget : (uint32_t)(PATIENCE * n_decodes);
+    /* Class by class: where one is not measured its rows cost at most what those of the one below do. */
+    for (; c < ROOFLINE_CLASSES && rows < most; c++) {
+        if (roofline->samples[c])
+            row_ns = roofline->row_ns[c];
+        uint32_t last = (2u << c) - 1;
+        double affordable = limit_ns / row_ns;
+        if (affordable >= (double)(1u << c))
+            rows = affordable < last ? (uint32_t)affordable : last;
+        if (affordable < last)
+            break;
+    }
+    rows = rows < most ? rows : most;
+    rows = rows < roofline->max_rows ? rows : roofline->max_rows;
+    return rows > n_decodes ? rows : n_decodes;
 }
 
 uint64_t roofline_predict_ns(const struct roofline *roofline, uint32_t rows, uint64_t context)

@@ -37,6 +37,12 @@ struct roofline_sample {
 void roofline_init(struct roofline *roofline, uint32_t max_rows, uint32_t fixed_budget);
 void roofline_observe(struct roofline *roofline, const struct roofline_sample *sample);
 uint32_t roofline_budget(const struct roofline *roofline);
+/*
+ * The same for a step in which n sequences decode: so many rows that it takes at most twice as long as their decodes alone, since their
+ * next tokens wait for it. Many decodes may have as many rows of prompts beside them, whatever the budget. Never less than n; a fixed budget
+ * stays as it is.
+ */
+uint32_t roofline_budget_beside(const struct roofline *roofline, uint32_t n_decodes);
 /* Predicted duration of a step; 0 before anything was measured. */
 uint64_t roofline_predict_ns(const struct roofline *roofline, uint32_t rows, uint64_t context);
 /* Of steps as large as the budget, or as the largest seen below it: short tails of cached prompts say little of long ones. 0: not

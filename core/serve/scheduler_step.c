@@ -5,7 +5,7 @@
 
 enum {
     PREFILL_QUANTUM = 32,  /* rows that a tenant gets at a time */
-    MIN_PREFILL_ROWS = 16, /* of a step, however many decodes there are */
+    MIN_PREFILL_ROWS = 8,  /* of a step, however many decodes there are */
     MAX_FAILURES = 3,      /* steps in a row after which a sequence gives up */
 };
 
@@ -52,7 +52,7 @@ static void grant_rows(struct scheduler *scheduler)
     }
     if (!prompts)
         return;
-    uint32_t budget = roofline_budget(&scheduler->roofline), left = budget > decodes ? budget - decodes : 0;
+    uint32_t budget = roofline_budget_beside(&scheduler->roofline, decodes), left = budget > decodes ? budget - decodes : 0;
     if (left < MIN_PREFILL_ROWS && !scheduler->config.max_batch_tokens)
         left = MIN_PREFILL_ROWS;
     if (left > scheduler->info.max_rows - decodes)

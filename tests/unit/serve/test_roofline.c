@@ -53,6 +53,37 @@ static void the_batch_grows_to_the_knee(void **state)
     assert_in_range(settle(&attentive, 4096, 1000), 512, 1024);
 }
 
+/* Rows beside so many decodes, on a machine that has seen steps of all sizes. */
+static uint32_t beside(const struct machine *m, uint32_t n_decodes)
+{
+    struct roofline roofline;
+    roofline_init(&roofline, 512, 0);
+    for (uint32_t rows = 1; rows <= 512; rows += 1 + rows / 8)
+        step(&roofline, m, rows / 2, rows - rows / 2, 0);
+    roofline.budget = 512; /* which would bound it */
+    return roofline_budget_beside(&roofline, n_decodes);
+}
+
+static void decodes_wait_at_most_twice_as_long(void **state)
+{
+    /* Flat up to 256 rows, then rising: a step of 512 takes twice as long as one decode. */
+    const struct machine wide = {.floor_us = 5120, .row_us = 20};
+    assert_in_range(beside(&wide, 1), 256, 512);
+    /* From 8 rows on each costs the same: about twice the decodes, or 16 rows where the floor allows them. */
+    const struct machine small = {.floor_us = 8000, .row_us = 1000};
+    assert_in_range(beside(&small, 1), 10, 22);
+    assert_in_range(beside(&small, 16), 26, 38);
+    assert_in_range(beside(&small, 64), 100, 140);
+    /* Nothing measured yet, or fixed: the plain budget. */
+    struct roofline roofline;
+    roofline_init(&roofline, 512, 0);
+    assert_int_equal(roofline_budget_beside(&roofline, 4), roofline_budget(&roofline));
+    roofline_init(&roofline, 512, 48);
+    for (int i = 0; i < 20; i++)
+        step(&roofline, &small, 0, 4, 0);
+    assert_int_equal(roofline_budget_beside(&roofline, 4), 48);
+}
+
 static void a_slow_hour_passes(void **state)
 {
     struct roofline roofline;
@@ -119,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_batch_grows_to_the_knee),
+        cmocka_unit_test(decodes_wait_at_most_twice_as_long),
         cmocka_unit_test(a_slow_hour_passes),
         cmocka_unit_test(a_fixed_budget_is_kept),
         cmocka_unit_test(predictions_are_close_on_a_linear_machine),
