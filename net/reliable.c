@@ -76,16 +76,16 @@ static void release(struct reliable *self, struct ready_event *ready)
     ready->message = NULL;
 }
 
-bool reliable_event(struct reliable *self, const struct transport_event *event, struct receive_buffer *receive,
-                    struct message_buffer *message)
+struct ready_event *reliable_event(struct reliable *self, enum transport_event_kind kind, uint32_t peer, struct receive_buffer *receive,
+                                   struct message_buffer *message)
 {
-    struct ready_event ready = {.event = *event, .receive = receive, .message = message};
     if (self->ready_tail - self->ready_given == self->ready_cap && !grow_ready(self)) {
-        release(self, &ready);
-        return false;
+        release(self, &(struct ready_event){.receive = receive, .message = message});
+        return NULL;
     }
-    self->ready[self->ready_tail++ & (self->ready_cap - 1)] = ready;
-    return true;
+    struct ready_event *ready = &self->ready[self->ready_tail++ & (self->ready_cap - 1)];
+    *ready = (struct ready_event){.event = {.kind = kind, .peer = peer}, .receive = receive, .message = message};
+    return ready;
 }
 
 static void release_given(struct reliable *self)
@@ -122,14 +122,23 @@ uint8_t *reliable_out_begin(struct reliable *self)
 {
     if (self->out_n == SEND_BATCH)
         reliable_out_send(self);
-    return self->out_n < SEND_BATCH ? self->out_data + (size_t)self->out_n * self->mtu : NULL;
+    if (self->out_n == SEND_BATCH)
+        return NULL;
+    if (self->carrier->ops->lend == NULL)
+        return self->out_data + (size_t)self->out_n * self->mtu;
+    if (self->lent == NULL)
+        self->lent = self->carrier->ops->lend(self->carrier);
+    return self->lent;
 }
 
 void reliable_out_commit(struct reliable *self, const struct carrier_address *address, uint32_t len)
 {
     hs_assert(self->out_n < SEND_BATCH && len <= self->mtu);
-    self->out[self->out_n] =
-        (struct carrier_datagram){.address = *address, .data = self->out_data + (size_t)self->out_n * self->mtu, .len = len};
+    struct carrier_datagram *out = &self->out[self->out_n];
+    out->address = *address;
+    out->data = self->lent ? self->lent : self->out_data + (size_t)self->out_n * self->mtu;
+    out->len = len;
+    self->lent = NULL;
     self->out_n++;
 }
 
@@ -148,6 +157,10 @@ static void report_version(struct reliable *self, const struct carrier_datagram 
 static void on_datagram(struct reliable *self, const struct carrier_datagram *datagram)
 {
     const uint8_t *data = datagram->data;
+    if (datagram->len >= WIRE_HEADER_BYTES && memcmp(data, "HS\x14", 3) == 0) { /* as nearly all are: version 1, a packet */
+        reliable_on_packet(self, datagram);
+        return;
+    }
     if (datagram->len < WIRE_HEADER_BYTES || data[0] != 'H' || data[1] != 'S') {
         self->stats.rejected++;
         return;
@@ -158,9 +171,6 @@ static void on_datagram(struct reliable *self, const struct carrier_datagram *da
         return;
     }
     switch (data[2] & 15) {
-    case WIRE_PACKET:
-        reliable_on_packet(self, datagram);
-        break;
     case WIRE_INIT:
         reliable_on_init(self, datagram);
         break;
@@ -182,7 +192,7 @@ static void receive_all(struct reliable *self)
         int n = self->carrier->ops->receive(self->carrier, batch, RECEIVE_BATCH);
         for (int i = 0; i < n; i++)
             on_datagram(self, &batch[i]);
-        if (n <= 0)
+        if (n < RECEIVE_BATCH)
             return;
     }
 }
@@ -387,13 +397,13 @@ static void free_memory(struct reliable *self)
 {
     u64_map_fini(&self->peer_by_address);
     u64_map_fini(&self->peer_by_text);
-    u64_map_fini(&self->sessions);
     u64_map_fini(&self->reports);
     buffer_pool_fini(&self->pool);
     free(self->peers);
     free(self->half_open);
     free(self->ready);
     free(self->out_data);
+    free(self->sessions);
     sodium_memzero(self, sizeof *self);
     free(self);
 }
@@ -495,8 +505,12 @@ int transport_reliable_create(struct carrier *carrier, const char *name, const u
     buffer_pool_init(&self->pool, mtu, POOL_BYTES);
     self->peers = calloc(filled.max_peers, sizeof(struct peer *));
     self->half_open = calloc(filled.max_half_open, sizeof(struct session *));
-    self->out_data = malloc((size_t)SEND_BATCH * mtu);
-    if (self->peers == NULL || self->half_open == NULL || self->out_data == NULL) {
+    self->out_data = carrier->ops->lend ? NULL : malloc((size_t)SEND_BATCH * mtu);
+    for (self->sessions_cap = 64; self->sessions_cap < 4 * (filled.max_peers + filled.max_half_open);)
+        self->sessions_cap *= 2;
+    self->sessions = calloc(self->sessions_cap, sizeof(struct session *));
+    if (self->peers == NULL || self->half_open == NULL || self->sessions == NULL ||
+        (self->out_data == NULL && carrier->ops->lend == NULL)) {
         free_memory(self);
         return error_set(err, HS_ERR_NO_MEMORY, "fabric \"%s\": out of memory", name);
     }

@@ -46,8 +46,9 @@ struct reliable {
     uint32_t n_peers;
     struct u64_map peer_by_address; /* hash of address -> index */
     struct u64_map peer_by_text;    /* hash of text -> index */
-    struct u64_map sessions;        /* local id -> struct session * */
     struct u64_map reports;         /* hash of address and topic -> times seen, for saying things once */
+    struct session **sessions; /* [sessions_cap], a power of two: by the low bits of the local id, which no two have alike */
+    uint32_t sessions_cap;
     struct session **half_open;
     uint32_t n_half_open;
     struct session *active;
@@ -61,16 +62,17 @@ struct reliable {
     uint32_t ready_cap;
     uint64_t ready_given, ready_head, ready_tail;
 
-    uint8_t *out_data; /* [SEND_BATCH][mtu] */
+    uint8_t *out_data; /* [SEND_BATCH][mtu]; NULL: the carrier lends */
+    uint8_t *lent;     /* by the carrier and not sent yet */
     struct carrier_datagram out[SEND_BATCH];
     uint32_t out_first, out_n, mtu;
 };
 
 /* reliable.c */
 void reliable_timer_at(struct reliable *self, uint64_t when_ns);
-/* Adds to the ready ring, taking over the references. False: out of memory. */
-bool reliable_event(struct reliable *self, const struct transport_event *event, struct receive_buffer *receive,
-                    struct message_buffer *message);
+/* Adds to the ready ring, taking over the references; the rest of the event is the caller's to fill. NULL: out of memory. */
+struct ready_event *reliable_event(struct reliable *self, enum transport_event_kind kind, uint32_t peer, struct receive_buffer *receive,
+                                   struct message_buffer *message);
 /* A free outgoing datagram of mtu bytes, or NULL (the carrier is stuck); sent by reliable_out_commit. */
 uint8_t *reliable_out_begin(struct reliable *self);
 void reliable_out_commit(struct reliable *self, const struct carrier_address *address, uint32_t len);
@@ -111,11 +113,23 @@ void reliable_queue_empty(struct session *session); /* a fragment without conten
 void reliable_flush(struct session *session);
 void reliable_send_close(struct session *session);
 
-/* reliable_ack.c: acknowledgements, round-trip time, congestion window, timers */
-void reliable_write_ack(struct session *session, struct writer *out);
-bool reliable_on_ack(struct session *session, struct reader *in);
+/* reliable_congestion.c: round-trip time, congestion window, pacing */
 void reliable_congestion_init(struct session *session);
 void reliable_rtt_sample(struct session *session, uint64_t rtt_ns);
+void reliable_window_grow(struct session *session, uint64_t acked_bytes);
+/* Losses have been found, up to that packet. */
+void reliable_window_cut(struct session *session, uint64_t newest_lost_counter);
+/* The retransmission timer has expired; undo: it ought not to have. */
+void reliable_window_collapse(struct session *session);
+void reliable_window_undo(struct session *session);
+/* Whether so many bytes may leave now. False: a timer says when to ask again. */
+bool reliable_pacing_allows(struct session *session, uint64_t bytes);
+
+/* reliable_ack.c: acknowledgements, losses, timers */
+void reliable_write_ack(struct session *session, struct writer *out);
+bool reliable_on_ack(struct session *session, struct reader *in);
+/* Time-outs from the round-trip time. */
+void reliable_set_timers(struct session *session);
 /* Has poll called when the retransmission timer expires, if it runs. */
 void reliable_arm_rto(struct session *session);
 /* Runs the timers of an up session that are due. May take the session down. */

@@ -2,93 +2,38 @@
 #include "net/reliable.h"
 
 enum {
-    INITIAL_WINDOW_DATAGRAMS = 32,
-    FLOOR_WINDOW_DATAGRAMS = 32,
-    MAX_WINDOW_BYTES = 32 << 20,
     INITIAL_RTO_MS = 250,
     MAX_BACKOFF = 10,
     MIN_TIMEOUTS = 3,
+    PROBE_SLACK_NS = 200000, /* a peer that sleeps has to be woken */
 };
 
 #define MS UINT64_C(1000000)
 
-/* ---- round-trip time (RFC 6298) ---- */
+/* ---- retransmission timer (RFC 6298) ---- */
 
-void reliable_rtt_sample(struct session *session, uint64_t rtt_ns)
-{
-    if (rtt_ns == 0)
-        rtt_ns = 1;
-    if (session->rtt_ns == 0) {
-        session->rtt_ns = rtt_ns;
-        session->rtt_variance_ns = rtt_ns / 2;
-    } else {
-        uint64_t deviation = rtt_ns > session->rtt_ns ? rtt_ns - session->rtt_ns : session->rtt_ns - rtt_ns;
-        session->rtt_variance_ns = (3 * session->rtt_variance_ns + deviation) / 4;
-        session->rtt_ns = (7 * session->rtt_ns + rtt_ns) / 8;
-    }
-    if (session->peer != NULL) {
-        session->peer->stats.rtt_ns = session->rtt_ns;
-        session->peer->stats.rtt_variance_ns = session->rtt_variance_ns;
-    }
-}
-
-static uint64_t base_rto(const struct session *session)
+void reliable_set_timers(struct session *session)
 {
     const struct net_tuning *tuning = &session->owner->tuning;
-    if (session->rtt_ns == 0)
-        return INITIAL_RTO_MS * MS > tuning->min_rto_ns ? INITIAL_RTO_MS * MS : tuning->min_rto_ns;
-    uint64_t rto = session->rtt_ns + 4 * session->rtt_variance_ns + tuning->ack_delay_ns;
-    return rto > tuning->min_rto_ns ? rto : tuning->min_rto_ns;
+    uint64_t spread = 4 * session->rtt_variance_ns + tuning->ack_delay_ns;
+    uint64_t rto = session->rtt_ns == 0 ? INITIAL_RTO_MS * MS : session->rtt_ns + spread;
+    rto = rto > tuning->min_rto_ns ? rto : tuning->min_rto_ns;
+    /* A process that stood still has measured round trips that are no round trips. */
+    session->rto_ns = rto < tuning->peer_timeout_ns ? rto : tuning->peer_timeout_ns;
+    session->probe_after_ns = session->rtt_ns == 0 ? UINT64_MAX : 2 * session->rtt_ns + spread + PROBE_SLACK_NS;
 }
 
 /* Doubles with every time-out, but looks again at least every second, so that a peer's end is seen when it is due; and after the time in
- * which a peer counts as down at the latest: a process that stood still has measured round trips that are no round trips. */
+ * which a peer counts as down at the latest. */
 static uint64_t backed_off_rto(const struct session *session)
 {
+    if (session->timeouts == 0)
+        return session->rto_ns;
     uint64_t longest = session->owner->tuning.peer_timeout_ns;
-    uint64_t base = base_rto(session) < longest ? base_rto(session) : longest;
-    uint64_t limit = 2 * base < longest ? 2 * base : longest;
+    uint64_t limit = 2 * session->rto_ns < longest ? 2 * session->rto_ns : longest;
     limit = limit > 1000 * MS ? limit : 1000 * MS;
-    uint64_t rto = base << (session->timeouts < MAX_BACKOFF ? session->timeouts : MAX_BACKOFF);
+    uint64_t rto = session->rto_ns << (session->timeouts < MAX_BACKOFF ? session->timeouts : MAX_BACKOFF);
     return rto < limit ? rto : limit;
-}
-
-/* ---- congestion window ---- */
-
-void reliable_congestion_init(struct session *session)
-{
-    session->window_bytes = (uint64_t)INITIAL_WINDOW_DATAGRAMS * session->datagram_bytes;
-    session->threshold_bytes = MAX_WINDOW_BYTES;
-}
-
-static void window_grow(struct session *session, uint64_t acked_bytes)
-{
-    if (!session->window_limited)
-        return; /* not the window but the application holds us back: it proves nothing */
-    if (session->window_bytes < session->threshold_bytes)
-        session->window_bytes += acked_bytes;
-    else
-        session->window_bytes += acked_bytes * session->datagram_bytes / session->window_bytes + 1;
-    if (session->window_bytes > MAX_WINDOW_BYTES)
-        session->window_bytes = MAX_WINDOW_BYTES;
-}
-
-/*
- * Once per round trip. Below one loss in ten the cut is small: wireless and overlay paths, and our own full receive
- * buffers, lose a few datagrams without a queue behind it.
- */
-static void window_cut(struct session *session, uint64_t newest_lost_counter)
-{
-    if (newest_lost_counter < session->recovery_counter)
-        return;
-    uint64_t floor = (uint64_t)FLOOR_WINDOW_DATAGRAMS * session->datagram_bytes;
-    bool many = session->round_lost * 10 > session->round_lost + session->round_acked;
-    session->window_bytes = session->window_bytes * (many ? 7 : 9) / 10;
-    if (session->window_bytes < floor)
-        session->window_bytes = floor;
-    session->threshold_bytes = session->window_bytes;
-    session->recovery_counter = session->seal.send_counter;
-    session->round_lost = session->round_acked = 0;
 }
 
 /* ---- fragments acknowledged and lost ---- */
@@ -153,7 +98,7 @@ static void detect_losses(struct session *session)
         lose(session, i);
     }
     if (any) {
-        window_cut(session, newest_lost);
+        reliable_window_cut(session, newest_lost);
         reliable_session_activate(session);
     }
     if (session->loss_check_ns != UINT64_MAX)
@@ -166,9 +111,7 @@ static void detect_losses(struct session *session)
  */
 static void undo_timeout(struct session *session)
 {
-    session->undo_possible = false;
-    session->window_bytes = session->undo_window_bytes;
-    session->threshold_bytes = session->undo_threshold_bytes;
+    reliable_window_undo(session);
     for (uint64_t i = session->una; i < session->next; i++) {
         struct send_fragment *fragment = fragment_at(session, i);
         if (fragment->state == FRAGMENT_LOST && fragment->counter >= session->acked_end) {
@@ -186,10 +129,17 @@ static void release_acknowledged(struct session *session)
     session->ring_tail = session->una < session->end ? fragment_at(session, session->una)->offset : session->ring_head;
 }
 
+/* When nothing has been heard of the newest fragments for so long, one of them goes again. */
+static bool may_probe(const struct session *session)
+{
+    return !session->probed && session->timeouts == 0 && session->n_lost == 0 && session->probe_after_ns < session->rto_ns;
+}
+
 void reliable_arm_rto(struct session *session)
 {
     if (session->in_flight > 0)
-        reliable_timer_at(session->owner, session->rto_start_ns + backed_off_rto(session));
+        reliable_timer_at(session->owner,
+                          session->rto_start_ns + (may_probe(session) ? session->probe_after_ns : backed_off_rto(session)));
 }
 
 /* ---- acknowledgement frames ---- */
@@ -200,12 +150,13 @@ void reliable_write_ack(struct session *session, struct writer *out)
     uint32_t words = (uint32_t)((span + 63) / 64), room = (uint32_t)((out->cap - out->len - WIRE_ACK_BYTES) / 8);
     words = words < room ? words : room;
     uint64_t delay_us = (session->owner->now_ns - session->largest_counter_ns) / 1000;
-    write_u8(out, FRAME_ACK);
-    write_u8(out, (uint8_t)words);
-    write_u16(out, 0); /* reserved */
-    write_u32(out, (uint32_t)session->expected);
-    write_u32(out, (uint32_t)session->largest_counter);
-    write_u32(out, delay_us < UINT32_MAX ? (uint32_t)delay_us : UINT32_MAX);
+    uint8_t *frame = write_room(out, WIRE_ACK_BYTES);
+    if (frame == NULL)
+        return;
+    wire_store_u32(frame, FRAME_ACK | words << 8); /* and two reserved bytes */
+    wire_store_u32(frame + 4, (uint32_t)session->expected);
+    wire_store_u32(frame + 8, (uint32_t)session->largest_counter);
+    wire_store_u32(frame + 12, delay_us < UINT32_MAX ? (uint32_t)delay_us : UINT32_MAX);
     for (uint32_t w = 0; w < words; w++) {
         uint64_t bits = 0;
         for (uint32_t b = 0; b < 64; b++) {
@@ -236,13 +187,13 @@ static void mark_bitmap(struct session *session, uint64_t first, struct reader *
 bool reliable_on_ack(struct session *session, struct reader *in)
 {
     struct reliable *self = session->owner;
-    uint32_t words = read_u8(in);
-    read_u16(in);
-    uint64_t cumulative = expand_u32(session->una, read_u32(in));
-    uint64_t newest = expand_u32(session->seal.send_counter, read_u32(in));
-    uint64_t delay_ns = (uint64_t)read_u32(in) * 1000;
-    if (in->failed || reader_left(in) < words * 8u)
+    const uint8_t *frame = read_view(in, WIRE_ACK_BYTES - 1); /* its first byte has been read */
+    if (frame == NULL || reader_left(in) < frame[0] * 8u)
         return false;
+    uint32_t words = frame[0];
+    uint64_t cumulative = expand_u32(session->una, wire_load_u32(frame + 3));
+    uint64_t newest = expand_u32(session->seal.send_counter, wire_load_u32(frame + 7));
+    uint64_t delay_ns = (uint64_t)wire_load_u32(frame + 11) * 1000;
     if ((int64_t)(cumulative - session->next) > 0 || newest >= session->seal.send_counter)
         return false; /* acknowledges what was never sent */
     struct ack_result result = {0};
@@ -267,7 +218,8 @@ bool reliable_on_ack(struct session *session, struct reader *in)
     if (result.progress) {
         session->progress_ns = self->now_ns;
         session->timeouts = 0;
-        window_grow(session, result.bytes);
+        session->probed = false;
+        reliable_window_grow(session, result.bytes);
         release_acknowledged(session);
         session->rto_start_ns = self->now_ns;
         reliable_arm_rto(session);
@@ -285,21 +237,25 @@ bool reliable_on_ack(struct session *session, struct reader *in)
 
 static void retransmission_timeout(struct session *session)
 {
-    if (session->timeouts++ == 0) {
-        session->undo_possible = true;
-        session->undo_window_bytes = session->window_bytes;
-        session->undo_threshold_bytes = session->threshold_bytes;
-    }
     for (uint64_t i = session->una; i < session->next; i++)
         if (fragment_at(session, i)->state == FRAGMENT_IN_FLIGHT)
             lose(session, i);
-    uint64_t floor = 4u * (uint64_t)session->datagram_bytes;
-    session->threshold_bytes = session->window_bytes / 2 > floor ? session->window_bytes / 2 : floor;
-    session->window_bytes = floor;
-    session->recovery_counter = session->seal.send_counter;
-    session->round_lost = session->round_acked = 0;
+    reliable_window_collapse(session);
     session->rto_start_ns = session->owner->now_ns;
     reliable_session_activate(session);
+}
+
+/* The last fragments of a burst have nothing behind them that would show their loss: the newest goes again, once (RFC 8985, 7). */
+static void probe_tail(struct session *session)
+{
+    session->probed = true;
+    for (uint64_t i = session->next; i-- > session->una;) {
+        if (fragment_at(session, i)->state == FRAGMENT_IN_FLIGHT) {
+            lose(session, i);
+            reliable_session_activate(session);
+            return;
+        }
+    }
 }
 
 void reliable_session_timers(struct session *session)
@@ -311,7 +267,13 @@ void reliable_session_timers(struct session *session)
             return;
         }
         retransmission_timeout(session);
+    } else if (session->in_flight > 0 && may_probe(session) && self->now_ns >= session->rto_start_ns + session->probe_after_ns) {
+        probe_tail(session);
     }
+    if (self->now_ns >= session->pacing_due_ns)
+        reliable_session_activate(session);
+    else if (session->pacing_due_ns != UINT64_MAX)
+        reliable_timer_at(self, session->pacing_due_ns);
     if (self->now_ns >= session->loss_check_ns)
         detect_losses(session);
     if (session->ack_pending && self->now_ns >= session->ack_due_ns)

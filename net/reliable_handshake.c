@@ -69,6 +69,8 @@ static int establish(struct session *session, const struct hello *hello, enum se
     session->boot_id = hello->boot_id;
     session->datagram_bytes = hello->datagram_bytes < self->mtu ? hello->datagram_bytes : self->mtu;
     session->window = hello->window < WIRE_WINDOW ? hello->window : WIRE_WINDOW;
+    session->piece_bytes = session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES - WIRE_FRAGMENT_OVERHEAD -
+                           WIRE_ACK_BYTES - 8; /* so that it shares a datagram with an acknowledgement of the usual length */
     reliable_congestion_init(session);
     return 0;
 }

@@ -46,8 +46,8 @@ struct peer *reliable_peer_get(struct reliable *self, const struct carrier_addre
 
 struct session *reliable_session_find(struct reliable *self, uint32_t local_id)
 {
-    uint64_t *found = u64_map_get(&self->sessions, local_id);
-    return found ? (struct session *)(uintptr_t)*found : NULL;
+    struct session *session = self->sessions[local_id & (self->sessions_cap - 1)];
+    return session != NULL && session->local_id == local_id ? session : NULL;
 }
 
 struct session *reliable_session_create(struct reliable *self, const struct carrier_address *address, enum session_state state)
@@ -58,21 +58,17 @@ struct session *reliable_session_create(struct reliable *self, const struct carr
     session->owner = self;
     session->address = *address;
     session->state = state;
-    session->loss_check_ns = session->rto_start_ns = session->ack_due_ns = UINT64_MAX;
+    session->loss_check_ns = session->rto_start_ns = session->ack_due_ns = session->pacing_due_ns = UINT64_MAX;
     session->handshake = calloc(1, sizeof *session->handshake);
-    if (session->handshake == NULL)
-        goto fail;
+    if (session->handshake == NULL) {
+        free(session);
+        return NULL;
+    }
     do
         session->local_id = (uint32_t)env_random_u64(&self->env);
-    while (session->local_id == 0 || reliable_session_find(self, session->local_id) != NULL);
-    if (u64_map_put(&self->sessions, session->local_id, (uintptr_t)session) != 0)
-        goto fail;
+    while (session->local_id == 0 || self->sessions[session->local_id & (self->sessions_cap - 1)] != NULL); /* never half full */
+    self->sessions[session->local_id & (self->sessions_cap - 1)] = session;
     return session;
-
-fail:
-    free(session->handshake);
-    free(session);
-    return NULL;
 }
 
 static void free_handshake(struct session *session)
@@ -88,7 +84,7 @@ void reliable_session_free(struct session *session)
 {
     struct reliable *self = session->owner;
     reliable_session_deactivate(session);
-    u64_map_remove(&self->sessions, session->local_id);
+    self->sessions[session->local_id & (self->sessions_cap - 1)] = NULL;
     for (uint32_t i = 0; i < session->slots_cap; i++)
         if (session->slots[i].buffer != NULL)
             buffer_pool_unref(&self->pool, session->slots[i].buffer);
@@ -148,8 +144,9 @@ void reliable_session_up(struct session *session, struct peer *peer)
     peer->retry_ns = self->tuning.connect_retry_min_ns;
     peer->stats.rtt_ns = session->rtt_ns;
     peer->stats.rtt_variance_ns = session->rtt_variance_ns;
-    reliable_event(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = peer->index, .boot_id = session->boot_id},
-                   NULL, NULL);
+    struct ready_event *ready = reliable_event(self, TRANSPORT_PEER_UP, peer->index, NULL, NULL);
+    if (ready != NULL)
+        ready->event.boot_id = session->boot_id;
     if (self->tuning.keep_alive_ns != UINT64_MAX)
         reliable_timer_at(self, self->now_ns + self->tuning.keep_alive_ns);
 }
@@ -159,10 +156,11 @@ void reliable_session_down(struct session *session, int status)
     struct reliable *self = session->owner;
     struct peer *peer = session->peer;
     hs_assert(peer != NULL && peer->up == session);
-    reliable_event(
-        self,
-        &(struct transport_event){.kind = TRANSPORT_PEER_DOWN, .peer = peer->index, .status = status, .boot_id = session->boot_id},
-        NULL, NULL);
+    struct ready_event *ready = reliable_event(self, TRANSPORT_PEER_DOWN, peer->index, NULL, NULL);
+    if (ready != NULL) {
+        ready->event.status = status;
+        ready->event.boot_id = session->boot_id;
+    }
     peer->up = NULL;
     reliable_session_free(session);
     if (peer->wanted && peer->outgoing == NULL) {

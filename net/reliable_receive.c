@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "net/reliable.h"
 
-enum { FIRST_SLOTS = 64, ACK_EVERY_PACKETS = 2 };
+enum { FIRST_SLOTS = 64, ACK_EVERY_PACKETS = 8 };
 
 static struct receive_slot *slot_at(const struct session *session, uint64_t number)
 {
@@ -34,12 +34,14 @@ static void deliver(struct session *session, const uint8_t *data, uint32_t len, 
                     struct message_buffer *message)
 {
     struct reliable *self = session->owner;
-    struct transport_event event = {
-        .kind = TRANSPORT_MESSAGE, .peer = session->peer->index, .boot_id = session->boot_id, .data = data, .len = len};
     if (buffer != NULL)
         buffer->references++;
-    if (!reliable_event(self, &event, buffer, message))
+    struct ready_event *ready = reliable_event(self, TRANSPORT_MESSAGE, session->peer->index, buffer, message);
+    if (ready == NULL)
         return;
+    ready->event.boot_id = session->boot_id;
+    ready->event.data = data;
+    ready->event.len = len;
     session->peer->stats.received_messages++;
     self->stats.received_messages++;
     self->stats.received_bytes += len;
@@ -111,14 +113,15 @@ static bool accept_fragment(struct session *session, uint64_t number, const stru
 
 static bool read_fragment(struct session *session, struct reader *in, struct receive_buffer *buffer)
 {
-    struct receive_slot fragment = {.buffer = buffer};
-    fragment.flags = read_u8(in);
-    fragment.len = read_u16(in);
-    uint32_t low = read_u32(in);
+    const uint8_t *frame = read_view(in, 7); /* its first byte has been read */
+    if (frame == NULL)
+        return false;
+    struct receive_slot fragment = {.buffer = buffer, .flags = frame[0], .len = wire_load_u16(frame + 1)};
+    uint32_t low = wire_load_u32(frame + 3);
     if (fragment_has_length(fragment.flags))
         fragment.message_len = read_u32(in);
     fragment.data = read_view(in, fragment.len);
-    if (in->failed)
+    if (fragment.data == NULL)
         return false;
     uint64_t number = expand_u32(session->expected, low);
     int64_t ahead = (int64_t)(number - session->expected);
@@ -199,14 +202,15 @@ static void report_protocol_error(struct session *session)
 
 void reliable_on_packet(struct reliable *self, const struct carrier_datagram *datagram)
 {
-    struct reader header;
-    reader_init(&header, datagram->data + 3, datagram->len - 3);
-    uint8_t generation = read_u8(&header);
-    struct session *session = reliable_session_find(self, read_u32(&header));
-    uint64_t counter = read_u64(&header);
+    if (datagram->len < WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES || datagram->len > self->mtu) {
+        self->stats.rejected++;
+        return;
+    }
+    uint8_t generation = datagram->data[3];
+    struct session *session = reliable_session_find(self, wire_load_u32(datagram->data + 4));
+    uint64_t counter = wire_load_u64(datagram->data + 8);
     uint32_t sealed_len = datagram->len - WIRE_PACKET_HEADER_BYTES;
-    if (header.failed || datagram->len < WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES || datagram->len > self->mtu ||
-        session == NULL || session->state == SESSION_OUTGOING || session->address.len != datagram->address.len ||
+    if (session == NULL || session->state == SESSION_OUTGOING || session->address.len != datagram->address.len ||
         memcmp(session->address.bytes, datagram->address.bytes, session->address.len) != 0) {
         self->stats.rejected++;
         return;

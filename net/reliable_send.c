@@ -7,12 +7,6 @@
 
 enum { FIRST_FRAGMENTS = 64, FIRST_RING_BYTES = 16384 };
 
-/* Bytes of a message in one fragment, so that it shares a datagram with an acknowledgement of the usual length. */
-static uint32_t fragment_bytes(const struct session *session)
-{
-    return session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES - WIRE_FRAGMENT_OVERHEAD - WIRE_ACK_BYTES - 8;
-}
-
 /* ---- queueing ---- */
 
 static bool grow_fragments(struct session *session, uint64_t wanted)
@@ -77,21 +71,27 @@ static void add_fragment(struct session *session, uint64_t offset, uint32_t len,
         session->progress_ns = session->owner->now_ns;
         session->timeouts = 0;
     }
-    *fragment_at(session, session->end++) = (struct send_fragment){
-        .offset = offset, .len = (uint16_t)len, .flags = flags, .message_len = message_len, .state = FRAGMENT_QUEUED};
+    struct send_fragment *fragment = fragment_at(session, session->end++);
+    fragment->offset = offset;
+    fragment->message_len = message_len;
+    fragment->len = (uint16_t)len;
+    fragment->flags = flags;
+    fragment->state = FRAGMENT_QUEUED;
+    fragment->resent = false;
 }
 
 int reliable_queue(struct session *session, const struct iovec *iov, int n, size_t len)
 {
     struct reliable *self = session->owner;
-    uint32_t piece = fragment_bytes(session);
-    uint64_t count = len == 0 ? 1 : (len + piece - 1) / piece;
+    uint32_t piece = session->piece_bytes;
+    uint64_t count = len <= piece ? 1 : (len + piece - 1) / piece;
     uint64_t queued = session->end - session->una + count, bytes = session->ring_head - session->ring_tail + len;
     if (queued > session->window || bytes > self->tuning.send_buffer_bytes) {
         self->stats.send_bytes.hits++;
         return HS_ERR_BUSY;
     }
-    if (!grow_fragments(session, queued) || !grow_ring(session, bytes))
+    if ((queued > session->fragments_cap && !grow_fragments(session, queued)) ||
+        (bytes > session->ring_cap && !grow_ring(session, bytes)))
         return HS_ERR_BUSY;
     uint64_t offset = session->ring_head;
     for (int i = 0; i < n; i++)
@@ -140,19 +140,21 @@ int reliable_queue_unreliable(struct session *session, const struct iovec *iov, 
 static void write_fragment(struct session *session, uint64_t number, struct writer *out)
 {
     const struct send_fragment *fragment = fragment_at(session, number);
-    write_u8(out, FRAME_FRAGMENT);
-    write_u8(out, fragment->flags);
-    write_u16(out, fragment->len);
-    write_u32(out, (uint32_t)number);
-    if (fragment_has_length(fragment->flags))
-        write_u32(out, fragment->message_len);
-    for (uint32_t done = 0; done < fragment->len;) {
-        uint64_t at = (fragment->offset + done) & (session->ring_cap - 1);
-        uint64_t n = fragment->len - done;
-        if (n > session->ring_cap - at)
-            n = session->ring_cap - at;
-        write_bytes(out, session->ring + at, n);
-        done += (uint32_t)n;
+    uint8_t *frame = write_room(out, fragment_frame_bytes(fragment)); /* which the caller has seen to be there */
+    wire_store_u32(frame, FRAME_FRAGMENT | (uint32_t)fragment->flags << 8 | (uint32_t)fragment->len << 16);
+    wire_store_u32(frame + 4, (uint32_t)number);
+    frame += 8;
+    if (fragment_has_length(fragment->flags)) {
+        wire_store_u32(frame, fragment->message_len);
+        frame += 4;
+    }
+    uint64_t at = fragment->offset & (session->ring_cap - 1), first = session->ring_cap - at;
+    if (fragment->len <= first) {
+        if (fragment->len > 0) /* a ring that nothing was put into has no memory */
+            memcpy(frame, session->ring + at, fragment->len);
+    } else {
+        memcpy(frame, session->ring + at, first);
+        memcpy(frame + first, session->ring, fragment->len - first);
     }
 }
 
@@ -171,6 +173,7 @@ static void mark_sent(struct session *session, struct send_fragment *fragment, u
     if (session->in_flight == 0)
         session->rto_start_ns = self->now_ns;
     session->in_flight += fragment_frame_bytes(fragment);
+    session->pacing_bytes -= fragment_frame_bytes(fragment);
 }
 
 /* The fragment to send next: lost ones first. */
@@ -194,7 +197,7 @@ static bool window_open(struct session *session, const struct send_fragment *fra
     bool open = session->in_flight == 0 || session->in_flight + fragment_frame_bytes(fragment) <= session->window_bytes;
     if (!open)
         session->window_limited = true;
-    return open;
+    return open && reliable_pacing_allows(session, fragment_frame_bytes(fragment));
 }
 
 static void write_fragments(struct session *session, uint64_t counter, struct writer *out)
@@ -232,10 +235,9 @@ static uint8_t *begin_packet(struct session *session, struct writer *out, uint64
     uint8_t generation;
     if (packet == NULL || seal_session_next(&session->seal, self->now_ns, counter, &generation) != 0)
         return NULL;
-    struct writer header;
-    writer_init(&header, packet, WIRE_PACKET_HEADER_BYTES);
-    write_wire_header(&header, WIRE_PACKET, generation, session->remote_id);
-    write_u64(&header, *counter);
+    wire_store_u32(packet, 'H' | 'S' << 8 | (WIRE_VERSION << 4 | WIRE_PACKET) << 16 | (uint32_t)generation << 24);
+    wire_store_u32(packet + 4, session->remote_id);
+    wire_store_u64(packet + 8, *counter);
     session->sent_ns[*counter % SENT_TIMES] = self->now_ns;
     writer_init(out, packet + WIRE_PACKET_HEADER_BYTES, session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES);
     return packet;
@@ -253,7 +255,8 @@ static void end_packet(struct session *session, uint8_t *packet, const struct wr
 static bool can_send_fragment(struct session *session)
 {
     uint64_t number;
-    return next_fragment(session, &number) && window_open(session, fragment_at(session, number));
+    return (session->next < session->end || session->n_lost > 0) && next_fragment(session, &number) &&
+           window_open(session, fragment_at(session, number));
 }
 
 void reliable_flush(struct session *session)
@@ -264,6 +267,7 @@ void reliable_flush(struct session *session)
     if (seal_session_wants_confirmation(&session->seal, self->now_ns) && session->una == session->end)
         reliable_queue_empty(session);
     session->window_limited = false;
+    session->pacing_due_ns = UINT64_MAX;
     for (;;) {
         bool content = unreliable_at < session->unreliable_len || can_send_fragment(session);
         bool ack = session->ack_pending && (content || session->ack_now || self->now_ns >= session->ack_due_ns);

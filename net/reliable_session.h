@@ -71,6 +71,7 @@ struct session {
     uint32_t local_id, remote_id;
     uint64_t boot_id;
     uint32_t datagram_bytes, window;
+    uint32_t piece_bytes; /* of a message in one fragment */
     struct handshake *handshake;
     struct seal_session seal;
     uint8_t initiator_key[32]; /* of the handshake that made it: late copies of its first message are known */
@@ -88,8 +89,13 @@ struct session {
     /* Congestion and timers. */
     uint64_t in_flight, window_bytes, threshold_bytes, recovery_counter;
     uint32_t round_lost, round_acked, timeouts;
+    bool probed; /* the tail, since the last progress */
     bool window_limited, undo_possible; /* undo: of the last time-out, should it turn out that nothing was lost */
     uint64_t undo_window_bytes, undo_threshold_bytes;
+    int64_t pacing_bytes; /* may go at once, as of pacing_ns */
+    uint64_t pacing_ns, pacing_due_ns;
+    uint64_t shortest_rtt_ns, shortest_since_ns;
+    uint64_t rto_ns, probe_after_ns; /* from the round-trip time; before back-off */
     uint64_t rtt_ns, rtt_variance_ns, rto_start_ns, progress_ns, loss_check_ns;
     uint64_t sent_ns[SENT_TIMES]; /* of the newest packets, by counter modulo SENT_TIMES */
     uint64_t acked_end;           /* one past the newest counter that the peer is known to have received */

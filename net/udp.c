@@ -16,7 +16,7 @@
 
 enum {
     ETHERNET_PAYLOAD = 1452, /* 1,500 less IPv6 and UDP headers */
-    LOOPBACK_PAYLOAD = 8192,
+    LOOPBACK_PAYLOAD = 8448, /* a message of 8 KiB and what goes with it */
     MIN_PAYLOAD = 1200,
     MAX_PAYLOAD = 65000,
     SOCKET_BUFFER_BYTES = 8 << 20,
@@ -50,7 +50,6 @@ struct udp {
     union control in_control[RECEIVE_MESSAGES];
     uint8_t *in_data; /* [RECEIVE_MESSAGES][RECEIVE_BYTES] */
     uint32_t in_len, current, offset;
-    bool drained;    /* the last look left nothing behind, as far as is known: the next receive says so without asking the kernel */
     bool streaming;  /* many are asked for, and the kernel may join them */
     uint32_t streak, lone_looks; /* looks in a row that found something; that found one datagram */
 
@@ -238,7 +237,6 @@ static int refill(struct udp *self)
         self->streak = 0;
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNREFUSED ? 0 : HS_ERR_IO;
     }
-    self->drained = n < RECEIVE_MESSAGES;
     self->in_len = (uint32_t)n;
     return n;
 }
@@ -247,10 +245,6 @@ static int udp_receive(struct carrier *carrier, struct carrier_datagram *datagra
 {
     struct udp *self = self_of(carrier);
     if (self->current == self->in_len) {
-        if (self->drained) {
-            self->drained = false;
-            return 0;
-        }
         int status = refill(self);
         if (status <= 0)
             return status;

@@ -15,7 +15,7 @@
 #include "core/base/error.h"
 #include "core/port/carrier.h"
 
-/* datagram_bytes: largest payload sent; 0: 1,452 (Ethernet, IPv6), or 8,192 when bind is loopback. 0, or HS_ERR_* with one line in
+/* datagram_bytes: largest payload sent; 0: 1,452 (Ethernet, IPv6), or 8,448 when bind is loopback. 0, or HS_ERR_* with one line in
  * err. */
 int udp_carrier_create(const char *bind, uint32_t datagram_bytes, struct carrier **out, struct error *err);
 

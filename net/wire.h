@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/codec.h"
 #include "net/seal.h"
@@ -38,6 +39,54 @@ static inline bool fragment_has_length(uint8_t flags)
 static inline uint64_t expand_u32(uint64_t base, uint32_t low)
 {
     return base + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)base);
+}
+
+/* Fixed parts whose room has been checked, at once. Little-endian, as codec.h has it. */
+static inline uint16_t wire_load_u16(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static inline uint32_t wire_load_u32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static inline uint64_t wire_load_u64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static inline void wire_store_u16(uint8_t *at, uint16_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static inline void wire_store_u32(uint8_t *at, uint32_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static inline void wire_store_u64(uint8_t *at, uint64_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+/* Room for n bytes, or NULL (and the writer has failed). */
+static inline uint8_t *write_room(struct writer *out, size_t n)
+{
+    if (out->failed || n > out->cap - out->len) {
+        out->failed = true;
+        return NULL;
+    }
+    out->len += n;
+    return out->data + out->len - n;
 }
 
 static inline void write_wire_header(struct writer *out, enum wire_type type, uint8_t generation, uint32_t receiver)

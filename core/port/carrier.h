@@ -48,7 +48,7 @@ struct carrier_ops {
     /* Memory of mtu bytes for one datagram, or NULL when none is free now. It is the carrier's again once send has taken it; the
      * borrower sends what it borrowed in that order, or keeps it. The slot may be NULL: send copies out of the caller's memory. */
     uint8_t *(*lend)(struct carrier *carrier);
-    /* Fills up to n datagrams; returns how many, 0 when there is nothing now, or HS_ERR_*. */
+    /* Fills up to n datagrams; returns how many, fewer than n when there are no more just now, or HS_ERR_*. */
     int (*receive)(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
     /* Own address in text, as peers would reach it. */
     void (*local)(const struct carrier *carrier, char *text, size_t size);

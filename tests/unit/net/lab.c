@@ -48,11 +48,11 @@ static int tap_send(struct carrier *carrier, const struct carrier_datagram *data
 static int tap_receive(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n)
 {
     struct tap *tap = tap_of(carrier);
-    if (tap->injected.data != NULL) {
+    if (tap->injected.data != NULL) { /* in front of whatever has come by itself */
         datagrams[0] =
             (struct carrier_datagram){.address = tap->injected.from, .data = tap->injected.data, .len = tap->injected.len};
         tap->injected.data = NULL;
-        return 1;
+        return 1 + tap_receive(carrier, datagrams + 1, n - 1);
     }
     int count = tap->inner->ops->receive(tap->inner, datagrams, n);
     for (int i = 0; i < count && tap->recording && tap->n_records < LAB_RECORDS; i++) {

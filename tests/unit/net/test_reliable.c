@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "net/seal.h"
 #include "tests/unit/net/lab.h"
 
 #define MS UINT64_C(1000000)
@@ -90,8 +91,9 @@ static void test_rekeying_under_loss(void **state)
     struct lab *lab = lab_create(3, &lossy, &tuning);
     lab_pair(lab);
     lab->nodes[1].checking = true;
-    lab_send_numbers(lab, 0, 0, 0, 3000, 700);
-    lab_wait(lab, &lab->nodes[1].n_messages, 3000, 60000);
+    for (uint32_t i = 0; i < 12000; i += 200) /* a key is replaced once a round trip at most: so that there are some */
+        lab_send_numbers(lab, 0, 0, i, 200, 700);
+    lab_wait(lab, &lab->nodes[1].n_messages, 12000, 60000);
     assert_int_equal(lab->nodes[0].downs[0] + lab->nodes[1].downs[0], 0);
     assert_true(lab->nodes[0].tap->newest_generation >= 10);
     lab_destroy(lab);
@@ -282,8 +284,8 @@ static void test_bandwidth_limit(void **state)
     struct transport_peer_stats stats;
     peer_stats(lab, 0, &stats);
     print_message("          20 MB over 10 MB/s in %.2f s, %llu repetitions\n", seconds, (unsigned long long)stats.retransmits);
-    assert_true(seconds < 3.0);
-    assert_true(stats.retransmits < 20000000 / 1400 / 4);
+    assert_true(seconds < 2.5);
+    assert_true(stats.retransmits < 20000000 / 1400 / 20);
     lab_destroy(lab);
 }
 
@@ -300,7 +302,75 @@ static void test_loss_tolerance(void **state)
     lab_wait(lab, &lab->nodes[1].n_messages, 100, 60000);
     double seconds = (double)(lab->now_ns - start) / 1e9;
     print_message("          10 MB over 20 ms RTT with 5 %% loss in %.2f s\n", seconds);
-    assert_true(seconds < 15);
+    assert_true(seconds < 1);
+    lab_destroy(lab);
+}
+
+/* The last packet of a burst vanishes, and nothing behind it shows that: a probe does, long before the retransmission timer. */
+static void test_tail_loss(void **state)
+{
+    (void)state;
+    const struct sim_link link = {.delay_ns = 100000};
+    struct lab *lab = lab_create(13, &link, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 200, 1000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 200, 1000);
+    lab_run_ms(lab, 50);
+    assert_int_equal(sim_net_set_cut(lab->net, "node0:1", "node1:1", true), 0);
+    lab_send_numbers(lab, 0, 0, 200, 1, 1000);
+    lab_step(lab);
+    assert_int_equal(sim_net_set_cut(lab->net, "node0:1", "node1:1", false), 0);
+    uint64_t start = lab->now_ns;
+    lab_wait(lab, &lab->nodes[1].n_messages, 201, 1000);
+    assert_true(lab->now_ns - start < 3 * MS); /* the timer is at least 20 ms */
+    lab_destroy(lab);
+}
+
+/* A window's worth does not leave at once: into a queue that holds a fifth of it, most of a burst would be lost. */
+static void test_pacing(void **state)
+{
+    (void)state;
+    const struct sim_link link = {.delay_ns = 10 * MS, .bytes_per_s = 100000000, .queue_bytes = 200000};
+    struct lab *lab = lab_create(17, &link, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    struct transport_peer_stats before, after;
+    lab_send_numbers(lab, 0, 0, 0, 300, 100000); /* finds the rate: the window is 2 MB then */
+    lab_wait(lab, &lab->nodes[1].n_messages, 300, 60000);
+    peer_stats(lab, 0, &before);
+    for (uint32_t i = 300; i < 500; i += 10) { /* bursts of half a window after silence */
+        lab_send_numbers(lab, 0, 0, i, 10, 100000);
+        lab_wait(lab, &lab->nodes[1].n_messages, i + 10, 60000);
+        lab_run_ms(lab, 100);
+    }
+    peer_stats(lab, 0, &after);
+    print_message("          bursts of 1 MB into a queue of 0.2 MB: %llu of 14,000 repeated\n",
+                  (unsigned long long)(after.retransmits - before.retransmits));
+    assert_true(after.retransmits - before.retransmits < 14000 / 5);
+    lab_destroy(lab);
+}
+
+/* Who asks for no sealing talks only to those who ask for it as well. */
+static void test_unsealed_is_asked_for(void **state)
+{
+    (void)state;
+    const struct net_tuning unsealed = {.ciphers = 1u << SEAL_CIPHER_NONE};
+    struct lab *lab = lab_create(18, &quick, &unsealed);
+    lab_start(lab, 0);
+    lab->tuning = (struct net_tuning){0};
+    lab_start(lab, 1); /* as every node is */
+    lab_resolve(lab, 0, 1);
+    lab_resolve(lab, 1, 0);
+    lab_run_ms(lab, 5000);
+    assert_int_equal(lab->nodes[0].ups[0] + lab->nodes[1].ups[0], 0);
+    lab->tuning = unsealed;
+    lab_start(lab, 2);
+    uint32_t peer = lab_resolve(lab, 2, 0);
+    lab_wait(lab, &lab->nodes[2].ups[peer], 1, 5000);
+    lab->nodes[0].checking = true;
+    lab_send_numbers(lab, 2, peer, 0, 50, 3000);
+    lab_wait(lab, &lab->nodes[0].n_messages, 50, 1000);
     lab_destroy(lab);
 }
 
@@ -674,6 +744,9 @@ int main(void)
         cmocka_unit_test(test_rtt_is_measured),
         cmocka_unit_test(test_bandwidth_limit),
         cmocka_unit_test(test_loss_tolerance),
+        cmocka_unit_test(test_tail_loss),
+        cmocka_unit_test(test_pacing),
+        cmocka_unit_test(test_unsealed_is_asked_for),
         cmocka_unit_test(test_jitter_is_not_loss),
         cmocka_unit_test(test_small_messages_share_datagrams),
         cmocka_unit_test(test_limit_of_peers),

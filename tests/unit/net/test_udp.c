@@ -93,7 +93,7 @@ static void test_addresses(void **state)
     (void)state;
     struct carrier *carrier = open_carrier("127.0.0.1:0", 0);
     assert_non_null(carrier);
-    assert_int_equal(carrier->ops->mtu(carrier), 8192);
+    assert_int_equal(carrier->ops->mtu(carrier), 8448);
     static const char *const bad[] = {
         "",         ":",     "127.0.0.1", "127.0.0.1:",  "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
         "::1:7070", "[::1]", "[]:1",      "127.0.0.1:0", "0.0.0.0:7070"};
