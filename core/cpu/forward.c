@@ -27,7 +27,10 @@ enum stage {
     STAGE_END,
 };
 
-enum { COPY_PARTS = 8 };
+enum {
+    COPY_PARTS = 8,
+    FEWEST_ROWS = 2, /* of a chunk */
+};
 
 /* ---- norms ---- */
 
@@ -118,9 +121,19 @@ static uint32_t group_outputs(const struct forward *f)
 
 /* ---- the stages as chunks ---- */
 
-static uint32_t tiles_of(const struct forward *f, uint32_t n_rows)
+/* A tile each, or less where there are too few for the workers; not single rows, which are done sooner than handed over. */
+static uint32_t rows_per_chunk(const struct forward *f, uint32_t n_rows)
 {
-    return (n_rows + f->kernels->tile_rows - 1) / f->kernels->tile_rows;
+    uint32_t share = (n_rows + f->n_workers - 1) / f->n_workers;
+    if (share < FEWEST_ROWS)
+        return FEWEST_ROWS;
+    return share < f->kernels->tile_rows ? share : f->kernels->tile_rows;
+}
+
+static uint32_t row_chunks(const struct forward *f, uint32_t n_rows)
+{
+    uint32_t rows = rows_per_chunk(f, n_rows);
+    return (n_rows + rows - 1) / rows;
 }
 
 /* Prepares the current stage; returns its number of chunks, 0 if there is
@@ -135,7 +148,7 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_ATTN_NORM:
     case STAGE_ROTATE:
     case STAGE_FFN_NORM:
-        return tiles_of(f, f->n_rows);
+        return row_chunks(f, f->n_rows);
     case STAGE_QKV:
         return forward_start_product(f, f->tiles, f->n_rows, 3, (const struct packed_matrix *[]){&layer->q, &layer->k, &layer->v});
     case STAGE_ATTEND:
@@ -149,7 +162,7 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_DOWN:
         return forward_start_product(f, f->tiles_ff, f->n_rows, 1, (const struct packed_matrix *[]){&layer->down});
     case STAGE_OUTPUT_NORM:
-        return tiles_of(f, group_outputs(f));
+        return row_chunks(f, group_outputs(f));
     case STAGE_LOGITS:
         return forward_start_product(f, f->tiles, group_outputs(f), 1, (const struct packed_matrix *[]){&f->weights->output});
     case STAGE_SAMPLE:
@@ -227,12 +240,12 @@ static void norm_rows(struct forward *f, uint32_t worker, uint32_t n_rows, uint3
     norm_into_tile(f, rows, weight, n_rows, first, last - first, f->scratch[worker].rows);
 }
 
-/* The stages whose chunks are tiles of rows. */
+/* The stages whose chunks are rows. */
 static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
 {
+    const uint32_t tile_rows = f->kernels->tile_rows;
     uint32_t n_rows = f->stage == STAGE_OUTPUT_NORM ? group_outputs(f) : f->n_rows;
-    uint32_t first = chunk * f->kernels->tile_rows, last = first + f->kernels->tile_rows;
-    last = last < n_rows ? last : n_rows;
+    uint32_t rows = rows_per_chunk(f, n_rows), first = chunk * rows, last = first + rows < n_rows ? first + rows : n_rows;
     switch ((enum stage)f->stage) {
     case STAGE_EMBED:
         for (uint32_t row = first; row < last; row++)
@@ -243,7 +256,11 @@ static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
             rotate_row(f, worker, row);
         break;
     default:
-        norm_rows(f, worker, n_rows, first, last);
+        for (uint32_t end; first < last; first = end) { /* tile by tile */
+            end = (first / tile_rows + 1) * tile_rows;
+            end = end < last ? end : last;
+            norm_rows(f, worker, n_rows, first, end);
+        }
     }
 }
 

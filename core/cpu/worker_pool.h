@@ -5,8 +5,8 @@
  *     ticket   { sequence, chunks, next }      one atomic word: workers take chunks by adding one to next
  *
  * Who finishes the last chunk of a stage asks the job for the next one (`advance`) and publishes it. A worker that holds no
- * chunk holds nothing up: on a machine with more workers than cores the ones that run do the work. Idle workers spin for a
- * few microseconds, then sleep on a futex.
+ * chunk holds nothing up: on a machine with more workers than cores the ones that run do the work. Workers without a
+ * chunk spin for a while, then sleep on a futex.
  *
  * Threading: worker_pool_start from one thread, while no job is under way; the callbacks run on workers, `advance` and
  * `done` on one at a time. What `start` was given is visible to all chunks, and each stage's writes to the next stage:
