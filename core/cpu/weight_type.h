@@ -19,6 +19,7 @@ enum weight_type {
     WEIGHT_W4_G32_MIN, /* with minima */
     WEIGHT_W4_G64_MIN,
     WEIGHT_W4_G128_MIN,
+    WEIGHT_W8_G16, /* integers of 8 bits */
     WEIGHT_W8_G32,
 };
 
@@ -33,7 +34,7 @@ static inline bool weight_is_quantised(enum weight_type type)
 /* The next three are for quantised types. */
 static inline uint32_t weight_bits(enum weight_type type)
 {
-    return type == WEIGHT_W8_G32 ? 8 : 4;
+    return type >= WEIGHT_W8_G16 ? 8 : 4;
 }
 
 static inline bool weight_has_minimum(enum weight_type type)
@@ -44,8 +45,8 @@ static inline bool weight_has_minimum(enum weight_type type)
 /* Inputs of a group; the last group of a row may have fewer. */
 static inline uint32_t weight_group(enum weight_type type)
 {
-    if (type == WEIGHT_W8_G32)
-        return 32;
+    if (weight_bits(type) == 8)
+        return type == WEIGHT_W8_G16 ? 16 : 32;
     return 32u << (type - (weight_has_minimum(type) ? WEIGHT_W4_G32_MIN : WEIGHT_W4_G32));
 }
 

@@ -41,7 +41,7 @@ uint16_t f16_from_float(float value);
 /* The 6-bit scale and minimum of group j (of 8) in the 12 packed bytes of Q4_K and Q5_K. */
 void tensor_unpack_scale_min(const uint8_t *packed, int j, int *scale, int *minimum);
 
-/* model_desc.groups and read_groups (tensor_groups.c): Q8_0, Q4_0, Q4_1, Q4_K and the own 4-bit types. */
+/* model_desc.groups and read_groups (tensor_groups.c): Q8_0, Q6_K, Q5_0, Q4_0, Q4_1, Q4_K and the own 4-bit types. */
 bool tensor_groups_of(const struct tensor_view *t, struct tensor_groups *out);
 void tensor_read_groups(const struct tensor_view *t, uint32_t row, int8_t *integers, uint16_t *scales, uint16_t *minima);
 

@@ -125,7 +125,7 @@ struct model_desc {
     void (*dequantize)(const struct tensor_view *t, uint32_t first_row, uint32_t n_rows, float *out);
     /*
      * For backends that multiply integers: whether t is made of groups, and one row of it: integers[cols], and FP16 scales and
-     * minima (NULL without), one for each group. Both may be NULL: nothing is. What a format has finer than FP16 (Q4_K) is
+     * minima (NULL without), one for each group. Both may be NULL: nothing is. What a format has finer than FP16 (Q4_K, Q6_K) is
      * rounded to it.
      */
     bool (*groups)(const struct tensor_view *t, struct tensor_groups *out);

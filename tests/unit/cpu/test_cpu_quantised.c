@@ -36,7 +36,7 @@ static double input_value(float value)
 /* A random panel, and the values that it means: values[output][input]. */
 static void make_panel(enum weight_type type, uint32_t n_inputs, uint8_t *panel, double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS])
 {
-    const uint32_t width = kernels->panel_width, bits = type == WEIGHT_W8_G32 ? 8 : 4;
+    const uint32_t width = kernels->panel_width, bits = type >= WEIGHT_W8_G16 ? 8 : 4;
     const bool has_minimum = weight_has_minimum(type);
     for (uint32_t first = 0, n; first < n_inputs; first += n) {
         n = n_inputs - first < weight_group(type) ? n_inputs - first : weight_group(type);
@@ -153,6 +153,7 @@ static void test_sizes(void **state)
     assert_int_equal(weight_panel_bytes(WEIGHT_W4_G64, 576, 16), 9 * (512 + 32));
     assert_int_equal(weight_panel_bytes(WEIGHT_W4_G32_MIN, 576, 8), 18 * (128 + 32));
     assert_int_equal(weight_panel_bytes(WEIGHT_W8_G32, 576, 32), 18 * (1024 + 64));
+    assert_int_equal(weight_panel_bytes(WEIGHT_W8_G16, 576, 32), 36 * (512 + 64));
     assert_int_equal(weight_panel_bytes(WEIGHT_F16, 577, 32), 577 * 64);
     assert_int_equal(weight_panel_bytes(WEIGHT_F32, 577, 8), 577 * 32);
 }

@@ -232,23 +232,25 @@ static void check_groups(enum tensor_type type, double tolerance)
     uint8_t data[BLOCKS * 256];
     float values[MAX_COLS];
     int8_t integers[MAX_COLS];
-    uint16_t scales[MAX_COLS / 32], minima[MAX_COLS / 32];
+    uint16_t scales[MAX_COLS / 16], minima[MAX_COLS / 32];
     struct tensor_view t = {.name = "t", .data = data, .bytes = BLOCKS * format->block_bytes, .type = type, .rows = 1, .cols = cols};
     struct tensor_groups groups;
     assert_true(tensor_groups_of(&t, &groups));
-    assert_int_equal(groups.size, 32);
-    assert_int_equal(groups.bits, type == TENSOR_Q8_0 ? 8 : 4);
+    assert_int_equal(groups.size, type == TENSOR_Q6_K ? 16 : 32);
+    assert_int_equal(groups.bits, type == TENSOR_Q8_0 || type == TENSOR_Q5_0 || type == TENSOR_Q6_K ? 8 : 4);
     for (int round = 0; round < 100; round++) {
         for (size_t i = 0; i < t.bytes; i++)
             data[i] = (uint8_t)rng_below(&rng, 256);
         for (uint32_t b = 0; b < BLOCKS; b++) { /* scales of a usual size */
             data[b * format->block_bytes + 1] = 0x20 | (data[b * format->block_bytes + 1] & 0x83);
             data[b * format->block_bytes + 3] = 0x20 | (data[b * format->block_bytes + 3] & 0x83);
+            if (type == TENSOR_Q6_K)
+                data[b * format->block_bytes + 209] = 0x20 | (data[b * format->block_bytes + 209] & 0x83);
         }
         dequantize_rows(&t, 0, 1, values);
         tensor_read_groups(&t, 0, integers, scales, groups.has_minimum ? minima : NULL);
         for (uint32_t i = 0; i < cols; i++) {
-            double scale = float_from_f16(scales[i / 32]), minimum = groups.has_minimum ? float_from_f16(minima[i / 32]) : 0;
+            double scale = float_from_f16(scales[i / groups.size]), minimum = groups.has_minimum ? float_from_f16(minima[i / 32]) : 0;
             double slack = tolerance * (fabs(integers[i] * scale) + fabs(minimum)) + 1e-9;
             assert_true(fabs(integers[i] * scale + minimum - values[i]) <= slack);
         }
@@ -257,14 +259,16 @@ static void check_groups(enum tensor_type type, double tolerance)
 
 static void test_groups(void **state)
 {
-    const struct tensor_view f16 = {.type = TENSOR_F16, .rows = 1, .cols = 32}, q6_k = {.type = TENSOR_Q6_K, .rows = 1, .cols = 256};
+    const struct tensor_view f16 = {.type = TENSOR_F16, .rows = 1, .cols = 32}, q5_1 = {.type = TENSOR_Q5_1, .rows = 1, .cols = 32};
     struct tensor_groups groups;
     check_groups(TENSOR_Q8_0, 1e-7);
+    check_groups(TENSOR_Q5_0, 1e-7);
+    check_groups(TENSOR_Q6_K, 0.0006);
     check_groups(TENSOR_Q4_0, 1e-7);
     check_groups(TENSOR_Q4_1, 1e-6);
     check_groups(TENSOR_Q4_K, 0.0006);
     assert_false(tensor_groups_of(&f16, &groups));
-    assert_false(tensor_groups_of(&q6_k, &groups));
+    assert_false(tensor_groups_of(&q5_1, &groups));
 }
 
 int main(void)
