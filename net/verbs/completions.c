@@ -111,7 +111,7 @@ bool verbs_arm(struct verbs *self)
 
 static void fail_links(struct verbs *self, const struct verbs_rail *rail, int status)
 {
-    for (uint32_t i = 0; i < self->max_peers; i++)
+    for (uint32_t i = 0; i < self->n_peers; i++)
         if (self->links[i] != NULL && self->links[i]->rail == rail)
             verbs_pair_fail(self->links[i], CONTROL_MESSAGES, status, true);
 }

@@ -56,8 +56,9 @@ static void leave_rail(struct verbs_link *link)
 
 static int join_rail(struct verbs_link *link, struct verbs_rail *rail, struct error *err)
 {
-    if (rail->failed)
-        return error_set(err, HS_ERR_CLOSED, "RDMA device %s has failed", rail->choice.device);
+    if (rail->failed || !rail->active)
+        return error_set(err, HS_ERR_CLOSED, "RDMA device %s port %u %s", rail->choice.device, rail->choice.port,
+                         rail->failed ? "has failed" : "is down");
     uint32_t n = rail->n_links + 1;
     int status = rail_reserve(rail, n * LINK_COMPLETIONS, n * (VERBS_CREDITS + VERBS_SPARE), err);
     if (status != 0)
@@ -163,11 +164,13 @@ int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
     if (status == 0)
         status = u64_map_put(&self->pair_of_qp, qp_key(self, link->rail, pair->qp->qp_num), (uint64_t)link->peer << 1 | which);
     if (status != 0) {
-        log_warn("net", "verbs: peer %u gets no queue pair for %s: %s", link->peer, pair_names[which], err.text);
+        log_write(status == HS_ERR_CLOSED ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN, "net", "verbs: peer %u gets no queue pair for %s: %s", link->peer,
+                  pair_names[which], err.text); /* that a port is down was said when it went */
         if (pair->qp != NULL)
             ibv_destroy_qp(pair->qp);
         pair->qp = NULL;
         plan_next(link, pair);
+        verbs_tell(link, &(struct control){.type = CONTROL_RESET, .pair = which, .epoch = pair->epoch}); /* the next may take another rail */
         return status;
     }
     pair->state = PAIR_OFFERED;

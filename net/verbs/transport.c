@@ -13,7 +13,7 @@
 #include "net/verbs/device_query.h"
 #include "net/verbs/internal.h"
 
-enum { BOOTSTRAP_EVENTS = 32 };
+enum { BOOTSTRAP_EVENTS = 32, FIRST_PEERS = 64 };
 #define SLOW_NS UINT64_C(20000)     /* between looks at what needs a system call */
 #define ASYNC_NS UINT64_C(1000000)
 
@@ -49,9 +49,33 @@ void verbs_tell(struct verbs_link *link, const struct control *control)
 
 /* ---- poll ---- */
 
+/* Peers are numbered by the bootstrap. */
+static bool room_for(struct verbs *self, uint32_t peer)
+{
+    uint32_t n = self->n_peers ? self->n_peers : FIRST_PEERS;
+    if (peer < self->n_peers)
+        return true;
+    while (n <= peer)
+        n *= 2;
+    struct verbs_link **links = realloc(self->links, n * sizeof(struct verbs_link *));
+    if (links == NULL)
+        return false;
+    self->links = links;
+    struct transport_peer_stats *stats = realloc(self->peer_stats, n * sizeof *stats);
+    if (stats == NULL)
+        return false;
+    self->peer_stats = stats;
+    for (uint32_t i = self->n_peers; i < n; i++) {
+        self->links[i] = NULL;
+        self->peer_stats[i] = (struct transport_peer_stats){0};
+    }
+    self->n_peers = n;
+    return true;
+}
+
 static void on_bootstrap_event(struct verbs *self, const struct transport_event *event)
 {
-    if (event->peer >= self->max_peers)
+    if (!room_for(self, event->peer))
         return;
     struct verbs_link *link = self->links[event->peer];
     switch (event->kind) {
@@ -103,7 +127,7 @@ static void run_timers(struct verbs *self)
     if (self->now_ns < self->next_timer_ns)
         return;
     self->next_timer_ns = UINT64_MAX; /* each timer that still runs names its time again */
-    for (uint32_t i = 0; i < self->max_peers; i++)
+    for (uint32_t i = 0; i < self->n_peers; i++)
         if (self->links[i] != NULL)
             verbs_link_timers(self->links[i]);
     verbs_bury(self, false);
@@ -183,7 +207,7 @@ static int verbs_address(const struct transport *transport, uint32_t peer, char 
 /* The link of a peer that is up, or NULL. */
 static struct verbs_link *link_up(const struct verbs *self, uint32_t peer)
 {
-    struct verbs_link *link = peer < self->max_peers ? self->links[peer] : NULL;
+    struct verbs_link *link = peer < self->n_peers ? self->links[peer] : NULL;
     return link != NULL && verbs_link_usable(link) ? link : NULL;
 }
 
@@ -229,10 +253,8 @@ static int verbs_op_read(struct transport *transport, uint32_t peer, uint32_t re
 static void verbs_close_peer(struct transport *transport, uint32_t peer)
 {
     struct verbs *self = self_of(transport);
-    if (peer >= self->max_peers)
-        return;
     self->bootstrap->ops->close_peer(self->bootstrap, peer);
-    if (self->links[peer] != NULL)
+    if (peer < self->n_peers && self->links[peer] != NULL)
         verbs_link_end(self->links[peer], 0);
     verbs_events_drop(self, peer);
 }
@@ -241,9 +263,9 @@ static int verbs_peer_stats(const struct transport *transport, uint32_t peer, st
 {
     const struct verbs *self = self_of(transport);
     struct transport_peer_stats bootstrap;
-    if (peer >= self->max_peers || self->bootstrap->ops->peer_stats(self->bootstrap, peer, &bootstrap) != 0)
+    if (self->bootstrap->ops->peer_stats(self->bootstrap, peer, &bootstrap) != 0)
         return HS_ERR_NOT_FOUND;
-    *out = self->peer_stats[peer];
+    *out = peer < self->n_peers ? self->peer_stats[peer] : (struct transport_peer_stats){0};
     return 0;
 }
 
@@ -261,7 +283,7 @@ static void verbs_stats(const struct transport *transport, struct transport_stat
 static void verbs_destroy(struct transport *transport)
 {
     struct verbs *self = self_of(transport);
-    for (uint32_t i = 0; self->links != NULL && i < self->max_peers; i++)
+    for (uint32_t i = 0; i < self->n_peers; i++)
         if (self->links[i] != NULL)
             verbs_link_end(self->links[i], 0);
     verbs_bury(self, true);
@@ -374,7 +396,7 @@ static int open_rails(struct verbs *self, struct error *err)
     if (status == 0 && self->config.device == NULL)
         n = 1; /* several only when they are named */
     for (uint32_t i = 0; status == 0 && i < n; i++) {
-        status = rail_open(&self->rails[i], &chosen[i], self->max_peers, VERBS_CREDITS + VERBS_SPARE, err);
+        status = rail_open(&self->rails[i], &chosen[i], self->tuning.max_peers, VERBS_CREDITS + VERBS_SPARE, err);
         self->n_rails += status == 0;
     }
     return status;
@@ -414,13 +436,8 @@ int transport_verbs_create(const struct transport_verbs_config *config, const st
     self->now_ns = env_now_ns(env);
     self->next_timer_ns = UINT64_MAX;
     self->epoll_fd = -1;
-    self->max_peers = self->tuning.max_peers;
     buffer_pool_init(&self->pool, 0, 0); /* messages only */
-    self->links = calloc(self->max_peers, sizeof *self->links);
-    self->peer_stats = calloc(self->max_peers, sizeof *self->peer_stats);
-    int status = self->links == NULL || self->peer_stats == NULL ? error_set(err, HS_ERR_NO_MEMORY, "fabric \"verbs\": out of memory") : 0;
-    if (status == 0)
-        status = verbs_counts_open(self, err);
+    int status = verbs_counts_open(self, err);
     if (status == 0)
         status = open_rails(self, err);
     if (status == 0)

@@ -34,7 +34,8 @@ class Group(group.Group):
     def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None):
         if DEVICES:
             given = node_options or {}
-            node_options = {i: ["--device", DEVICES[i % len(DEVICES)], *given.get(i, ())] for i in range(count)}
+            node_options = {i: [*given.get(i, ()), *([] if "--device" in given.get(i, ()) else ["--device", DEVICES[i % len(DEVICES)]])]
+                            for i in range(count)}
         super().__init__(binary, model, count, options, node_options, folder)
 
     def __exit__(self, kind, *rest):

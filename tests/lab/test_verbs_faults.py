@@ -1,8 +1,10 @@
 """Nodes over soft-RoCE when things go wrong. Runs as root inside the virtual machine of tests/lab/vm (tests/lab/verbs-test faults)."""
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -12,16 +14,21 @@ import support  # noqa: E402
 NULL = ("--backend", "null", "--kv-pages", "512")
 
 
-def refused(*arguments, before=(), environment=None):
+def refused(*arguments, before=(), binary=support.BINARY, model=support.MODEL):
     """Exit status and the lines of a start that must fail."""
-    command = [*before, support.BINARY, "--model", support.MODEL, *NULL, "--http", "127.0.0.1:0", "--bind", "127.0.0.1:0", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **(environment or {})})
+    command = [*before, binary, "--model", model, *NULL, "--http", "127.0.0.1:0", "--bind", "127.0.0.1:0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     return done.returncode, [line for line in done.stderr.splitlines() if line.startswith("hearsay: ")]
 
 
 def sends(device):
     with open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/rdma_sends") as f:
         return int(f.read())
+
+
+def port_is_active():
+    with open("/sys/class/infiniband/rxe0/ports/1/state") as f:
+        return "ACTIVE" in f.read()
 
 
 def carrier(host, up):
@@ -59,16 +66,20 @@ class Starts(unittest.TestCase):
     def test_cable_pulled(self):
         carrier(0, False)
         try:
-            support.wait_until(lambda: "ACTIVE" not in open("/sys/class/infiniband/rxe0/ports/1/state").read(), 10, "the port being down")
+            support.wait_until(lambda: not port_is_active(), 10, "the port being down")
             self.one_line(refused("--device", "rxe0"), 1, r"rxe0 port 1 is \w+: check the cable and `ip link set \.\.\. up`")
         finally:
             carrier(0, True)
-        support.wait_until(lambda: "ACTIVE" in open("/sys/class/infiniband/rxe0/ports/1/state").read(), 10, "the port being up")
+        support.wait_until(port_is_active, 10, "the port being up")
 
     def test_little_locked_memory(self):
         user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
                 "prlimit", "--memlock=65536:65536")
-        self.one_line(refused("--device", "rxe0", before=user), 1, r"rxe0 cannot register \d+ KiB: the limit of locked memory \(memlock\) is 64 KiB; raise it")
+        with tempfile.TemporaryDirectory() as folder: # the tree and the cache may be root's alone
+            os.chmod(folder, 0o755)
+            binary, model = (shutil.copy(path, folder) for path in (support.BINARY, support.MODEL))
+            self.one_line(refused("--device", "rxe0", before=user, binary=binary, model=model), 1,
+                          r"rxe0 cannot register \d+ KiB: the limit of locked memory \(memlock\) is 64 KiB; raise it")
 
     def test_foreign_group(self):
         self.one_line(refused("--device", "rxe0", "--bind", "10.77.0.1:0"), 2, r"give --group-key-file")
@@ -109,6 +120,25 @@ class Faults(unittest.TestCase):
             before = sends("rxe0")
             answers(a)
             support.wait_until(lambda: sends("rxe0") > before, 10, "traffic on the device")
+
+    def test_other_rail(self):
+        """Two ports each: with one cable pulled, peers find each other over the other port."""
+        rails = {0: ["--device", "rxe0,rxe1"], 1: ["--device", "rxe2,rxe3"]}
+        with support.Group(support.BINARY, support.MODEL, 2, options=NULL, node_options=rails) as group:
+            a, b = group.nodes
+            used = [sends("rxe0"), sends("rxe1")]
+            answers(a)
+            time.sleep(2)
+            first = 0 if sends("rxe0") > used[0] else 1
+            carrier(first, False)
+            try:
+                support.wait_until(lambda: "port 1 is down" in a.log(), 10, "the port's end being noticed")
+                before = sends(f"rxe{1 - first}")
+                support.wait_until(lambda: sends(f"rxe{1 - first}") > before + 50, 90, "traffic on the other port")
+                support.wait_until(lambda: together(group.nodes), 60, "the peers being back")
+            finally:
+                carrier(first, True)
+            support.wait_until(port_is_active, 10, "the port being up")
 
     def test_short_interruption(self):
         """Shorter than the retransmission of the device: nobody goes down."""

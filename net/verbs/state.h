@@ -1,0 +1,179 @@
+/*
+ * What the verbs transport consists of: rails (opened ports), links (what one peer has) and their pairs of queues.
+ *
+ *     struct verbs --- bootstrap (a sockets transport): one session per peer
+ *        |  rails[n]: device, protection domain, completion queue, shared receive queue, registered slabs
+ *        '- links[peer]: pair MESSAGES, pair READS, seal, stream to send, message being put together, reads under way
+ *
+ *     a pair:  IDLE --offer--> OFFERED --their offer--> CONNECTED --their ready, or a packet--> UP
+ *                ^                                                                              |
+ *                '------------- back-off <------------- failure, reset, timeout <---------------'
+ *
+ * Both ends count attempts (epochs); the higher one counts, so that both may begin, fail and begin again at any time.
+ *
+ * Credits: a receiver has CREDITS + SPARE receives in the shared queue for every link. Each packet with content uses one credit; it
+ * comes back with the receive's return to the queue. Packets of nothing but credit use the spare ones: at most two can be under
+ * way, as each stands for half of the credits. So a receive is always there, and receiver-not-ready cannot happen.
+ *
+ * Threading: one thread.
+ */
+#ifndef HEARSAY_NET_VERBS_STATE_H
+#define HEARSAY_NET_VERBS_STATE_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/u64_map.h"
+#include "net/buffer_pool.h"
+#include "net/seal.h"
+#include "net/verbs/control.h"
+#include "net/verbs/device_choice.h"
+#include "net/verbs/rail.h"
+#include "net/verbs/verbs.h"
+
+enum {
+    VERBS_MAX_MESSAGE = 2 << 20,
+    VERBS_MAX_UNRELIABLE = 1164, /* as in the fabric protocol */
+    VERBS_HEADER_BYTES = 24,
+    VERBS_RECORD_BYTES = 4, /* a message's length in front of it */
+    VERBS_PAYLOAD_BYTES = 8192 + VERBS_RECORD_BYTES,
+    VERBS_CREDITS = 32,
+    VERBS_SPARE = 4,
+    VERBS_SEND_DEPTH = 64,
+    VERBS_SIGNAL_EVERY = 16,
+    VERBS_MAX_READS = 16,   /* outstanding at once */
+    VERBS_READ_QUEUE = 64,  /* and waiting */
+    VERBS_REGIONS = 16,
+    VERBS_MAX_MEMORY = 64,
+    VERBS_UNRELIABLE_BYTES = 512 << 10,
+    VERBS_COUNTS = 9,
+};
+
+enum packet_kind { PACKET_STREAM = 1, PACKET_UNRELIABLE = 2, PACKET_CREDIT = 3 };
+
+enum pair_state { PAIR_IDLE, PAIR_OFFERED, PAIR_CONNECTED, PAIR_UP };
+
+struct verbs_pair {
+    enum pair_state state;
+    struct ibv_qp *qp;
+    uint32_t epoch, packet_number;
+    uint64_t since_ns, next_attempt_ns, retry_ns; /* next_attempt_ns: UINT64_MAX when none is due */
+};
+
+struct remote_region {
+    bool known, found, asked;
+    uint64_t address, length;
+    uint32_t key;
+};
+
+enum read_state { READ_WAITING, READ_POSTED, READ_FINISHED };
+
+struct read_request {
+    enum read_state state;
+    uint32_t region, len, tries;
+    uint64_t offset, cookie;
+    void *dst;
+    int status;
+};
+
+/* Reads in the order in which they were asked for: [head .. tail), posted ones first. */
+struct read_queue {
+    struct read_request requests[VERBS_READ_QUEUE];
+    uint32_t head, next, tail; /* next: first that is not posted */
+    uint32_t peer_reads;       /* how many the peer answers at once */
+};
+
+struct verbs_link {
+    struct verbs *owner;
+    struct verbs_rail *rail;
+    uint32_t peer, id;
+    uint64_t boot_id;
+    struct verbs_pair pairs[CONTROL_PAIRS];
+    struct seal_session seal;
+    bool sealed;
+    uint8_t secret[CONTROL_SECRET_BYTES]; /* ours, until connected */
+
+    /* Sending: whole records in the ring, cut into packets as they come. */
+    uint8_t *ring, *unreliable;
+    uint64_t ring_cap, ring_head, ring_tail;
+    uint32_t unreliable_len, unreliable_cap;
+    uint64_t sent_packets, allowed_packets; /* that use credit, since the pair came up */
+    uint64_t posted, done;                  /* work requests */
+    uint64_t marks[VERBS_SEND_DEPTH];       /* `posted` after each signalled one that is not done */
+    uint32_t marks_head, marks_tail;
+    struct verbs_buffer *in_flight[VERBS_SEND_DEPTH]; /* by number of work request; NULL: went inline */
+    uint64_t sent_ns, heard_ns, progress_ns, ping_ns; /* progress: a signalled request was done */
+    uint64_t measure_from_ns, measure_mark;           /* a round trip being measured: from when, up to which request */
+    bool stalled;
+
+    /* Receiving. */
+    uint64_t expected_counter, returned_packets, granted_packets; /* returned: whose receives are posted again */
+    struct message_buffer *assembly;
+    uint32_t assembly_len, assembly_filled, record_filled;
+    uint8_t record[VERBS_RECORD_BYTES];
+
+    struct remote_region regions[VERBS_REGIONS];
+    struct read_queue *reads;
+
+    bool active; /* in the list of those with something to send or read */
+    struct verbs_link *active_next;
+};
+
+struct verbs_region {
+    void *base; /* NULL: not published */
+    size_t len;
+    struct ibv_mr *mr[DEVICE_MAX_RAILS];
+};
+
+struct verbs_event {
+    struct transport_event event;
+    struct verbs_buffer *buffer;     /* that data lies in */
+    struct message_buffer *message; /* or this */
+    bool dropped;
+};
+
+/* Queue pairs on their way out: until the last completion is known to be there. */
+struct dying_pair {
+    struct dying_pair *next;
+    struct verbs_rail *rail;
+    struct ibv_qp *qp;
+    struct verbs_buffer *buffers; /* that it may still be sending from */
+    uint64_t until_ns;
+};
+
+struct verbs {
+    struct transport transport;
+    struct transport *bootstrap;
+    struct transport_verbs_config config;
+    struct net_tuning tuning;
+    struct env env;
+    uint64_t boot_id, now_ns;
+    struct verbs_rail rails[DEVICE_MAX_RAILS];
+    uint32_t n_rails;
+    struct verbs_link **links; /* by peer; NULL: no session */
+    struct transport_peer_stats *peer_stats;
+    uint32_t n_peers; /* that the two have room for; grown as peers come */
+    uint32_t last_link_id;
+    struct u64_map pair_of_qp; /* rail and number -> peer and pair */
+    struct dying_pair *dying;
+
+    struct verbs_event *events; /* ring: [given .. head) handed out, [head .. tail) waiting */
+    uint64_t events_given, events_head, events_tail;
+    uint32_t events_cap;
+    struct buffer_pool pool; /* messages put together */
+
+    int epoll_fd;
+    uint64_t slow_ns, async_ns, busy_ns; /* last looks at the bootstrap and at asynchronous events; last time that something moved */
+    uint64_t next_timer_ns;
+    struct verbs_link *active;
+    bool may_sleep; /* the next completion makes the descriptor readable */
+    struct verbs_region published[VERBS_REGIONS];
+    struct verbs_region memory[VERBS_MAX_MEMORY];
+    uint32_t n_memory;
+    struct transport_stats stats;
+    struct transport_verbs_stats counts, told; /* told: what the metrics have of them */
+    struct counter *counters[VERBS_COUNTS];
+};
+
+#endif
