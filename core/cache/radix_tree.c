@@ -8,7 +8,7 @@
 #include "core/cache/radix_internal.h"
 
 #define DEFAULT_MAX_BYTES (UINT64_C(256) << 20)
-enum { FIRST_BUCKETS = 64, NAMES_PER_CALL = 64 };
+enum { FIRST_BUCKETS = 64, NAMES_PER_CALL = 64, PARTS_LOOKED_AT = 64 };
 
 static void on_pin_change(void *self, uint32_t page)
 {
@@ -86,6 +86,39 @@ uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPA
     struct radix_place place = radix_walk(tree, namespace_id, tokens, n_pages < cap ? n_pages : cap);
     use_path(tree, place, now_ns, pages);
     return place.depth;
+}
+
+/* How many leading tokens of the run's page at index are those; keeps the page if they are more than *best. */
+static void compare_part(const struct radix_tree *tree, const struct radix_node *node, uint32_t index, const uint32_t *tokens, uint32_t n,
+                         uint32_t *best, uint32_t *page)
+{
+    const uint32_t *run = radix_run_at(tree, node, index);
+    uint32_t common = 0;
+    while (common < n && run[1 + common] == tokens[common])
+        common++;
+    if (common > *best) {
+        *best = common;
+        *page = run[0];
+    }
+}
+
+uint32_t radix_match_part(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                          uint32_t n_tokens, uint32_t n_pages, uint32_t *page)
+{
+    const uint32_t page_tokens = tree->config.page_tokens, from = n_pages * page_tokens;
+    uint32_t n = n_tokens - from, best = 0, looked = 0;
+    if (n > page_tokens)
+        n = page_tokens;
+    struct radix_place place = radix_walk(tree, namespace_id, tokens, n_pages);
+    if (!place.node || place.depth < n_pages)
+        return 0;
+    if (place.used < place.node->n_pages) {
+        compare_part(tree, place.node, place.used, tokens + from, n, &best, page);
+        return best;
+    }
+    for (const struct radix_node *child = place.node->first_child; child && looked < PARTS_LOOKED_AT; child = child->next_sibling, looked++)
+        compare_part(tree, child, 0, tokens + from, n, &best, page);
+    return best;
 }
 
 uint32_t radix_peek(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,

@@ -63,7 +63,13 @@ void radix_destroy(struct radix_tree *tree);
  */
 uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
                      uint32_t n_tokens, uint64_t now_ns, uint32_t *pages, uint32_t cap);
-/* The same length without references or marks. */
+/*
+ * Behind the n_pages that radix_match found: the page that shares the most leading tokens with the next ones of tokens[n_tokens], and how many
+ * (less than a page; 0: none, *page stays). Nothing is marked or referenced: copy it before the tree is used again.
+ */
+uint32_t radix_match_part(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
+                          uint32_t n_tokens, uint32_t n_pages, uint32_t *page);
+/* The same length as radix_match without references or marks. */
 uint32_t radix_peek(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
                     uint32_t n_tokens);
 /*

@@ -91,17 +91,17 @@ static void pool_smaller_than_context(void **state)
     rig_fini(&rig);
 }
 
-static void cache_is_found_in_whole_pages(void **state)
+static void cache_is_found_to_the_token(void **state)
 {
     struct rig rig;
     rig_init(&rig);
     rig_start(&rig, 1, false);
     struct reply *r = replies;
-    /* Cold; the same (it ends with a page: all but the last token); one token more; one less; another tail; its own answer
+    /* Cold; the same (all but the last token); one token more; shorter ones, which end inside pages that the tree has; its own answer
      * continued. */
     const struct {
         uint32_t prompt, cached;
-    } cases[] = {{160, 0}, {160, 159}, {161, 160}, {159, 144}, {40, 32}, {1, 0}, {16, 15}};
+    } cases[] = {{160, 0}, {160, 159}, {161, 160}, {159, 158}, {40, 39}, {1, 0}, {16, 15}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         reply_init(&rig, r, 3, cases[i].prompt, 20);
         reply_submit(r, 0);
@@ -403,7 +403,7 @@ int main(void)
         cmocka_unit_test(answers_equal_a_lone_backend),
         cmocka_unit_test(limits_of_context),
         cmocka_unit_test(pool_smaller_than_context),
-        cmocka_unit_test(cache_is_found_in_whole_pages),
+        cmocka_unit_test(cache_is_found_to_the_token),
         cmocka_unit_test(one_new_head_is_computed_once),
         cmocka_unit_test(scores_are_of_every_prompt_token),
         cmocka_unit_test(cancel_at_every_moment),
