@@ -178,7 +178,7 @@ static const struct option_spec specs[] = {
     {"backend", "cpu|null", "What computes (cpu)", NULL, CHOICE(backend, backends)},
     {"kernels", "PATH", "auto, generic, avx2, avx512 or avx512bf16 (auto)", NULL, .set = set_path},
     {"compute", "f32|bf16", "Arithmetic (f32)", NULL, CHOICE(compute, arithmetics)},
-    {"weights", "FORM", "auto (4 bits of hearsay-quantize stay integers), 16bit, native (Q8_0, Q4_0, Q4_1, Q4_K too) (auto)", NULL,
+    {"weights", "FORM", "auto (4 bits of hearsay-quantize stay integers), 16bit, native (other quantised files too) (auto)", NULL,
      CHOICE(weights, weight_forms)},
     {"threads", "N", "Compute threads (one for each CPU)", NULL, NUMBER(threads, 1, CPU_MAX_THREADS)},
     {"cpus", "LIST", "Pin them to these, e.g. 0,2-5 (not pinned)", NULL, .set = set_cpus},
