@@ -49,8 +49,8 @@ static void acknowledge(struct session *session, uint64_t number, uint64_t newes
     if (fragment->state == FRAGMENT_ACKED)
         return;
     if (fragment->state == FRAGMENT_IN_FLIGHT) {
-        session->in_flight -= fragment_frame_bytes(fragment);
-        result->bytes += fragment_frame_bytes(fragment);
+        session->in_flight -= fragment->frame_bytes;
+        result->bytes += fragment->frame_bytes;
     } else if (fragment->state == FRAGMENT_LOST) {
         session->n_lost--; /* it was only late */
     }
@@ -64,7 +64,7 @@ static void acknowledge(struct session *session, uint64_t number, uint64_t newes
 static void lose(struct session *session, uint64_t number)
 {
     struct send_fragment *fragment = fragment_at(session, number);
-    session->in_flight -= fragment_frame_bytes(fragment);
+    session->in_flight -= fragment->frame_bytes;
     fragment->state = FRAGMENT_LOST;
     if (session->n_lost++ == 0 || number < session->lost_from)
         session->lost_from = number;
@@ -117,7 +117,7 @@ static void undo_timeout(struct session *session)
         if (fragment->state == FRAGMENT_LOST && fragment->counter >= session->acked_end) {
             fragment->state = FRAGMENT_IN_FLIGHT;
             session->n_lost--;
-            session->in_flight += fragment_frame_bytes(fragment);
+            session->in_flight += fragment->frame_bytes;
         }
     }
 }

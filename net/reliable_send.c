@@ -75,6 +75,7 @@ static void add_fragment(struct session *session, uint64_t offset, uint32_t len,
     fragment->offset = offset;
     fragment->message_len = message_len;
     fragment->len = (uint16_t)len;
+    fragment->frame_bytes = 8 + (fragment_has_length(flags) ? 4 : 0) + len;
     fragment->flags = flags;
     fragment->state = FRAGMENT_QUEUED;
     fragment->resent = false;
@@ -140,7 +141,7 @@ int reliable_queue_unreliable(struct session *session, const struct iovec *iov, 
 static void write_fragment(struct session *session, uint64_t number, struct writer *out)
 {
     const struct send_fragment *fragment = fragment_at(session, number);
-    uint8_t *frame = write_room(out, fragment_frame_bytes(fragment)); /* which the caller has seen to be there */
+    uint8_t *frame = write_room(out, fragment->frame_bytes); /* which the caller has seen to be there */
     wire_store_u32(frame, FRAME_FRAGMENT | (uint32_t)fragment->flags << 8 | (uint32_t)fragment->len << 16);
     wire_store_u32(frame + 4, (uint32_t)number);
     frame += 8;
@@ -172,8 +173,8 @@ static void mark_sent(struct session *session, struct send_fragment *fragment, u
     fragment->counter = counter;
     if (session->in_flight == 0)
         session->rto_start_ns = self->now_ns;
-    session->in_flight += fragment_frame_bytes(fragment);
-    session->pacing_bytes -= fragment_frame_bytes(fragment);
+    session->in_flight += fragment->frame_bytes;
+    session->pacing_bytes -= fragment->frame_bytes;
 }
 
 /* The fragment to send next: lost ones first. */
@@ -194,10 +195,10 @@ static bool next_fragment(struct session *session, uint64_t *number)
 
 static bool window_open(struct session *session, const struct send_fragment *fragment)
 {
-    bool open = session->in_flight == 0 || session->in_flight + fragment_frame_bytes(fragment) <= session->window_bytes;
+    bool open = session->in_flight == 0 || session->in_flight + fragment->frame_bytes <= session->window_bytes;
     if (!open)
         session->window_limited = true;
-    return open && reliable_pacing_allows(session, fragment_frame_bytes(fragment));
+    return open && reliable_pacing_allows(session, fragment->frame_bytes);
 }
 
 static void write_fragments(struct session *session, uint64_t counter, struct writer *out)
@@ -205,7 +206,7 @@ static void write_fragments(struct session *session, uint64_t counter, struct wr
     uint64_t number;
     while (next_fragment(session, &number)) {
         struct send_fragment *fragment = fragment_at(session, number);
-        if (fragment_frame_bytes(fragment) > out->cap - out->len || !window_open(session, fragment))
+        if (fragment->frame_bytes > out->cap - out->len || !window_open(session, fragment))
             return;
         write_fragment(session, number, out);
         mark_sent(session, fragment, counter);

@@ -46,6 +46,7 @@ struct send_fragment {
     uint64_t offset; /* of its bytes in the send ring, absolute */
     uint64_t sent_ns, counter;
     uint32_t message_len;
+    uint32_t frame_bytes; /* its share of a packet, which is what the congestion window counts */
     uint16_t len;
     uint8_t flags, state;
     bool resent;
@@ -125,12 +126,6 @@ struct peer {
 static inline struct send_fragment *fragment_at(const struct session *session, uint64_t number)
 {
     return &session->fragments[number & (session->fragments_cap - 1)];
-}
-
-/* Its share of a packet, which is what the congestion window counts. */
-static inline uint32_t fragment_frame_bytes(const struct send_fragment *fragment)
-{
-    return 8u + (fragment_has_length(fragment->flags) ? 4u : 0u) + fragment->len;
 }
 
 #endif
