@@ -1,4 +1,5 @@
 /* The AVX2 path (with FMA and F16C): panels of 16 outputs, tiles of 6 rows (12 of 16 registers hold sums). See kernels.h. */
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include "core/cpu/half.h"
@@ -177,8 +178,15 @@ static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint3
 
 #include "core/cpu/kernels_body.h"
 
+/* Clang's __builtin_cpu_supports does not know the name. */
+static int has_f16c(void)
+{
+    unsigned eax, ebx, ecx = 0, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
 const struct cpu_kernels *cpu_kernels_avx2(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") ? &table : NULL;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() ? &table : NULL;
 }

@@ -134,6 +134,18 @@ static uint32_t panels_at_once(const struct matmul *m)
     return tall_passes[m->n_rows][0] ? TALL_PANELS : PANELS_SIDE;
 }
 
+/* What follows n panels is asked for while they are multiplied: as much of it, and no more than that ahead, or with many inputs it
+ * would push what is in use out of the cache. */
+static void ask_ahead(const struct matmul *m, uint32_t following, uint32_t n, struct pass *pass)
+{
+    const bool last = following == m->n_panels;
+    size_t bytes = n * pass->panel_bytes;
+    if (last)
+        bytes = !m->ahead ? 0 : m->ahead_bytes < bytes ? m->ahead_bytes : bytes;
+    pass->ahead = last && m->ahead ? m->ahead : pass->panels + (last ? 0 : n * pass->panel_bytes);
+    pass->ahead_step = bytes / pass->n_words;
+}
+
 static void matmul(const struct matmul *m)
 {
     const uint32_t at_once = panels_at_once(m);
@@ -146,7 +158,6 @@ static void matmul(const struct matmul *m)
         .out = m->out,
         .out_stride = m->out_stride,
         .add = m->add,
-        .ahead = m->ahead ? m->ahead : m->panels,
     };
     hs_assert(m->n_rows >= 1 && m->n_rows <= TILE_ROWS && m->n_panels <= CPU_MAX_PANELS_AT_ONCE);
     if (weight_is_quantised(m->type)) {
@@ -155,11 +166,10 @@ static void matmul(const struct matmul *m)
     }
     for (uint32_t p = 0, n; p < m->n_panels; p += n) {
         n = m->n_panels - p < at_once ? 1 : at_once;
-        pass.ahead_step = m->ahead ? m->ahead_bytes / m->n_panels * n / pass.n_words : 0;
+        ask_ahead(m, p + n, n, &pass);
         run_passes(m, n, pass);
         pass.panels += n * pass.panel_bytes;
         pass.out += n * PANEL_WIDTH;
-        pass.ahead += pass.ahead_step * pass.n_words;
     }
 }
 
