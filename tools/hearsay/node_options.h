@@ -19,7 +19,7 @@
 enum { NODE_MAX_CPUS = 512, NODE_MAX_JOIN = 4096, NODE_FABRIC_PORT = 7070 };
 
 enum backend_choice { BACKEND_CPU, BACKEND_NULL };
-enum fabric_choice { FABRIC_SOCKETS, FABRIC_VERBS };
+enum fabric_choice { FABRIC_SOCKETS, FABRIC_VERBS, FABRIC_DPDK };
 
 struct cpu_list {
     uint32_t cpus[NODE_MAX_CPUS];
@@ -49,7 +49,8 @@ struct node_options {
     enum cpu_compute compute;
     enum weight_form weight_form;
     enum fabric_choice fabric;
-    const char *device;           /* of the verbs fabric; NULL: the best */
+    const char *device;           /* of the verbs or DPDK fabric; NULL: the best, or all */
+    const char *eal;              /* DPDK's own arguments; NULL: none */
     struct cpu_list cpus;         /* all threads, unless pinned apart */
     struct cpu_list compute_cpus; /* --pin compute= */
     struct cpu_list http_cpus;    /* --pin http= */

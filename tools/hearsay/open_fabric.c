@@ -1,5 +1,6 @@
 #include "tools/hearsay/open_fabric.h"
 
+#include "net/dpdk/dpdk.h"
 #include "net/net.h"
 #include "net/verbs/verbs.h"
 
@@ -12,11 +13,23 @@ static int open_verbs(const struct node_options *o, const uint8_t *group_key, co
     return rc ? error_wrap(err, rc, "--fabric verbs") : 0;
 }
 
+static int open_dpdk(const struct node_options *o, const uint8_t *group_key, const struct env *env, struct metrics *metrics,
+                     struct transport **out, struct error *err)
+{
+    const struct transport_dpdk_config config = {.carrier = {.bind = o->bind, .eal = o->eal, .device = o->device, .metrics = metrics},
+                                                 .group_key = group_key,
+                                                 .insecure_peers = o->insecure_peers};
+    int rc = transport_dpdk_create(&config, env, out, err);
+    return rc ? error_wrap(err, rc, "--fabric dpdk") : 0;
+}
+
 int open_fabric(const struct node_options *o, const uint8_t *group_key, const struct env *env, struct metrics *metrics,
                 struct transport **out, struct error *err)
 {
     if (o->fabric == FABRIC_VERBS)
         return open_verbs(o, group_key, env, metrics, out, err);
+    if (o->fabric == FABRIC_DPDK)
+        return open_dpdk(o, group_key, env, metrics, out, err);
     const struct transport_sockets_config config = {.bind = o->bind, .group_key = group_key, .insecure_peers = o->insecure_peers};
     int rc = transport_sockets_create(&config, env, out, err);
     return rc ? error_wrap(err, rc, "--bind") : 0;
