@@ -13,6 +13,7 @@
 #include "perf/samples.h"
 
 /* Adds a sample of microseconds for each of `runs` jobs, threads as limits_measure takes them. 0 or a worker pool's errors. */
-int hand_over_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, uint32_t runs, struct samples *us, struct error *err);
+int hand_over_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, uint32_t runs, struct samples *us,
+                      struct error *err);
 
 #endif

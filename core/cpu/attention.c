@@ -22,7 +22,7 @@ struct task {
     uint32_t kv_head;
     uint32_t first_query; /* query q: row q / group of the span, head q % group of the KV head */
     uint32_t n_queries;
-    bool once;                                 /* no other task reads these keys and values: they come from memory */
+    bool first;                               /* of the tasks with these keys and values: they come from memory */
     struct key_range seen[CPU_MAX_TILE_ROWS]; /* by query; both ends only move upward */
 };
 
@@ -78,8 +78,7 @@ void attention_plan(struct forward *f)
     f->n_segments = split ? segments : 1;
     f->segments_per_chunk = 1;
     if (f->n_segments > 1)
-        f->segments_per_chunk =
-            (n_tasks * segments + CHUNKS_PER_WORKER * f->n_workers - 1) / (CHUNKS_PER_WORKER * f->n_workers);
+        f->segments_per_chunk = (n_tasks * segments + CHUNKS_PER_WORKER * f->n_workers - 1) / (CHUNKS_PER_WORKER * f->n_workers);
 }
 
 static uint32_t n_tasks(const struct forward *f)
@@ -124,7 +123,7 @@ static struct task find_task(const struct forward *f, uint32_t index)
     uint32_t queries = span_queries(f, low), block_size = f->kernels->tile_rows;
     uint32_t within = index - f->first_task[low];
     /* Later blocks see more keys: they go first, so that the last chunks of the stage are short. */
-    uint32_t block = (queries + block_size - 1) / block_size - 1 - within / f->model->n_kv_heads;
+    uint32_t turn = within / f->model->n_kv_heads, block = (queries + block_size - 1) / block_size - 1 - turn;
     uint32_t first = block * block_size;
     struct task task = {
         .span = span,
@@ -133,7 +132,7 @@ static struct task find_task(const struct forward *f, uint32_t index)
         .kv_head = within % f->model->n_kv_heads,
         .first_query = first,
         .n_queries = fewer(queries - first, block_size),
-        .once = queries <= block_size,
+        .first = turn == 0,
     };
     find_seen(f, &task);
     return task;
@@ -160,7 +159,7 @@ static void pack_queries(const struct forward *f, const struct task *task, float
  */
 struct segment_tiles {
     const uint16_t *tiles[2 * TILES_PER_SEGMENT + TILES_AHEAD];
-    uint32_t n;                                /* of keys, and as many of values */
+    uint32_t n;                               /* of keys, and as many of values */
     struct key_range seen[CPU_MAX_TILE_ROWS]; /* by query, counted from the first key of the first tile */
 };
 
@@ -200,7 +199,7 @@ static void find_tiles(const struct forward *f, const struct task *task, uint32_
         out->tiles[out->n + i] = values[i];
     for (uint32_t q = 0; q < task->n_queries; q++)
         out->seen[q] = range_within(task->seen[q], first, base + CPU_KV_SEGMENT);
-    if (!task->once || out->n == 0)
+    if (!task->first || out->n == 0)
         return;
     /* Behind them the first keys of the next segment, if there is one. */
     const uint16_t **next = out->tiles + 2 * out->n;
@@ -215,11 +214,11 @@ static void attend_segment(const struct forward *f, const struct task *task, uin
     struct segment_tiles s;
     find_tiles(f, task, segment, &s);
     const uint16_t *const *values = s.tiles + s.n;
-    k->score_keys(scratch->queries, task->n_queries, f->kv->d_head, s.tiles, s.n, task->once ? s.tiles + TILES_AHEAD : NULL,
+    k->score_keys(scratch->queries, task->n_queries, f->kv->d_head, s.tiles, s.n, task->first ? s.tiles + TILES_AHEAD : NULL,
                   scratch->scores, CPU_KV_SEGMENT);
     k->softmax_segment(scratch->scores, CPU_KV_SEGMENT, task->n_queries, s.seen, out->maximum, out->sum);
-    k->accumulate_values(scratch->scores, CPU_KV_SEGMENT, task->n_queries, s.seen, values, task->once ? values + TILES_AHEAD : NULL,
-                         f->kv->d_padded, out->values);
+    k->accumulate_values(scratch->scores, CPU_KV_SEGMENT, task->n_queries, s.seen, values,
+                         task->first ? values + TILES_AHEAD : NULL, f->kv->d_padded, out->values);
 }
 
 /* Divides by the sums, in place, and writes the rows into the tiles that feed the output product. */

@@ -38,8 +38,8 @@ enum {
  * Writes normalised rows first .. first+n-1 of one tile into the tiles over n_rows rows; rows[i] are from and are
  * changed, scaled is [tile_rows][d_model] of scratch.
  */
-static void norm_into_tile(struct forward *f, const float **rows, const float *weight, uint32_t n_rows, uint32_t first,
-                           uint32_t n, float *scaled)
+static void norm_into_tile(struct forward *f, const float **rows, const float *weight, uint32_t n_rows, uint32_t first, uint32_t n,
+                           float *scaled)
 {
     const size_t d_model = f->model->d_model;
     uint32_t stride;

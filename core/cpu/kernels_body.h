@@ -33,11 +33,13 @@ enum { PANEL_WIDTH = LANES * PANEL_VECS, KEY_VECS = CPU_KEY_TILE / LANES };
 /* 16-bit values behind a vector of words. */
 enum { VEC_SHORTS = LANES * INPUTS_PER_WORD };
 
-#include "core/cpu/kernels_attention.h"
+#include "core/cpu/kernels_exp.h"
 #include "core/cpu/kernels_quantised.h"
 #include "core/cpu/kernels_quantised_tiles.h"
 #include "core/cpu/kernels_products.h"
 #include "core/cpu/kernels_rows.h"
+#include "core/cpu/kernels_scores.h"
+#include "core/cpu/kernels_values.h"
 
 static const struct cpu_kernels table = {
     .name = KERNELS_NAME,

@@ -270,7 +270,8 @@ static void test_silu(void **state)
         if (fabs(gate[i]) > 1e20f && gate[i] < 0)
             assert_true(fabs(out[i]) < 1e-7); /* -1e30 / e^88 */
         else
-            assert_true(fabs(out[i] - expected) <= (pairs() ? 2e-4 : 1e-6) * fabs(expected) + 1e-30); /* pairs: it becomes bfloat16 */
+            assert_true(fabs(out[i] - expected) <=
+                        (pairs() ? 2e-4 : 1e-6) * fabs(expected) + 1e-30); /* pairs: it becomes bfloat16 */
     }
 }
 
@@ -453,7 +454,8 @@ static void test_states(void **state)
         kernels->merge_states(n, VALUES, &b, &a);
         for (uint32_t q = 0; q < n; q++) {
             double top = fmax(before.maximum[q], b.maximum[q]);
-            double keep = exp2(before.maximum[q] - top), add = exp2(b.maximum[q] - top), sum = before.sum[q] * keep + b.sum[q] * add;
+            double keep = exp2(before.maximum[q] - top), add = exp2(b.maximum[q] - top),
+                   sum = before.sum[q] * keep + b.sum[q] * add;
             double tolerance = pairs() ? 2e-4 : 1e-6;
             assert_true(a.maximum[q] == top && fabs(a.sum[q] - sum) <= tolerance * sum);
             for (uint32_t i = 0; i < VALUES; i++) {
