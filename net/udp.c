@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/sock_diag.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -337,7 +338,12 @@ static int udp_wait_fd(const struct carrier *carrier)
 
 static void udp_stats(const struct carrier *carrier, struct carrier_stats *out)
 {
-    *out = self_of(carrier)->stats;
+    const struct udp *self = self_of(carrier);
+    uint32_t memory[SK_MEMINFO_VARS] = {0};
+    socklen_t len = sizeof memory;
+    *out = self->stats;
+    if (getsockopt(self->fd, SOL_SOCKET, SO_MEMINFO, memory, &len) == 0)
+        out->missed_datagrams = memory[SK_MEMINFO_DROPS];
 }
 
 static void udp_destroy(struct carrier *carrier)

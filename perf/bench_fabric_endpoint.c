@@ -8,6 +8,7 @@
 #include "core/serve/node_loop.h"
 #include "net/net.h"
 #include "net/seal.h"
+#include "net/verbs/verbs.h"
 #include "perf/progress.h"
 
 enum { PATIENCE_MS = 10000 };
@@ -34,11 +35,19 @@ static int create_sockets(const struct perf_config *config, const char *bind, st
     return transport_sockets_create(&sockets, &env, out, err);
 }
 
+/* The device is the one with the address of --bind, or the best. */
+static int create_verbs(const struct perf_config *config, const char *bind, struct transport **out, struct error *err)
+{
+    struct transport_verbs_config verbs = {.bind = bind, .insecure_peers = true, .tuning = tuning(config)};
+    return transport_verbs_create(&verbs, &env, out, err);
+}
+
 static const struct {
     const char *name;
     int (*create)(const struct perf_config *config, const char *bind, struct transport **out, struct error *err);
 } fabrics[] = {
     {"sockets", create_sockets},
+    {"verbs", create_verbs},
 };
 
 enum { FABRICS = sizeof fabrics / sizeof fabrics[0] };

@@ -210,7 +210,7 @@ static const struct option_spec specs[] = {
      .offset = AT(gossip_interval_ns), .min = 10000, .max = UINT64_C(3600000000000)},
     {"insertions", "N", "Timed insertions (1000)", NULL, NUMBER(insertions, 1, 10000000)},
     {"run", "N", "Blocks in each insertion (4)", NULL, NUMBER(run, 1, 256)},
-    {"fabric", "NAME", "fabric: sockets (sockets)", "Fabric", TEXT(fabric)},
+    {"fabric", "NAME", "fabric: sockets or verbs (sockets)", "Fabric", TEXT(fabric)},
     {"patterns", "LIST|all", "ping, read, stream, gather (many to one), answer (ping,read,stream)", NULL, .set = set_patterns},
     {"sizes", "LIST", "Bytes of a message (64,8192)", NULL, .set = set_sizes},
     {"duration", "TIME", "Of each measurement (300ms)", NULL, .kind = OPTION_DURATION, .offset = AT(duration_ns), .min = 1000000,

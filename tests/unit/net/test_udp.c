@@ -88,6 +88,83 @@ static void test_exchange_v6(void **state)
     exchange("[::1]:0");
 }
 
+/* Receives until `wanted` datagrams have come or nothing has for 300 ms; each must hold its length in its first bytes. */
+static uint32_t receive_all(struct carrier *carrier, uint32_t wanted)
+{
+    struct carrier_datagram in[64];
+    uint32_t received = 0;
+    while (received < wanted) {
+        int n = carrier->ops->receive(carrier, in, 64);
+        assert_true(n >= 0);
+        for (int i = 0; i < n; i++, received++) {
+            uint32_t len;
+            memcpy(&len, in[i].data, sizeof len);
+            assert_int_equal(in[i].len, len);
+        }
+        struct pollfd fd = {.fd = carrier->ops->wait_fd(carrier), .events = POLLIN};
+        if (n == 0 && poll(&fd, 1, 300) == 0)
+            break;
+    }
+    return received;
+}
+
+static uint32_t send_some(struct carrier *carrier, const struct carrier_address *to, uint32_t n, uint32_t len)
+{
+    static uint8_t data[65000];
+    struct carrier_datagram out[64];
+    assert_true(n <= 64 && len <= sizeof data);
+    memcpy(data, &len, sizeof len);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (struct carrier_datagram){.address = *to, .data = data, .len = len};
+    int sent = carrier->ops->send(carrier, out, n);
+    assert_true(sent >= 0);
+    return (uint32_t)sent;
+}
+
+/* Datagrams one by one and in streams are asked for in different ways; nothing is lost or joined where one turns into the other. */
+static void test_streams_and_single_datagrams(void **state)
+{
+    (void)state;
+    struct carrier *a = open_carrier("127.0.0.1:0", 1452), *b = open_carrier("127.0.0.1:0", 1452);
+    struct carrier_address to;
+    char text[128];
+    b->ops->local(b, text, sizeof text);
+    assert_int_equal(a->ops->resolve(a, text, &to), 0);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 300; i++) {
+            assert_int_equal(send_some(a, &to, 1, 64), 1);
+            assert_int_equal(receive_all(b, 1), 1);
+            assert_int_equal(b->ops->receive(b, &(struct carrier_datagram){0}, 1), 0);
+        }
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(send_some(a, &to, 64, 1000), 64);
+        assert_int_equal(receive_all(b, 640), 640);
+    }
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
+/* What overflows the socket's buffer is counted. */
+static void test_missed_datagrams_are_counted(void **state)
+{
+    (void)state;
+    struct carrier *a = open_carrier("127.0.0.1:0", 60000), *b = open_carrier("127.0.0.1:0", 60000);
+    struct carrier_address to;
+    char text[128];
+    b->ops->local(b, text, sizeof text);
+    assert_int_equal(a->ops->resolve(a, text, &to), 0);
+    uint32_t sent = 0;
+    for (int i = 0; i < 20; i++)
+        sent += send_some(a, &to, 50, 60000); /* 60 MB; the buffer has 16 at most */
+    uint32_t received = receive_all(b, sent);
+    struct carrier_stats stats;
+    b->ops->stats(b, &stats);
+    assert_true(stats.missed_datagrams > 0);
+    assert_int_equal(received + stats.missed_datagrams, sent);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
 static void test_addresses(void **state)
 {
     (void)state;
@@ -182,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exchange_v4),           cmocka_unit_test(test_exchange_v6), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_streams_and_single_datagrams), cmocka_unit_test(test_missed_datagrams_are_counted),
         cmocka_unit_test(test_errors_say_what_to_do), cmocka_unit_test(test_key_file),
     };
     return cmocka_run_group_tests_name("udp", tests, NULL, NULL);
