@@ -17,7 +17,7 @@
 #include "net/dpdk/device_text.h"
 #include "net/dpdk/eal_arguments.h"
 
-enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 50000, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
+enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
 
 static bool is_driver(const struct rte_eth_dev_info *info, const char *name)
 {
@@ -155,6 +155,8 @@ bool dpdk_port_watch(struct dpdk_port *port, uint64_t now_us)
     struct rte_eth_link link = {0};
     bool was_up = port->up;
     port->up = rte_eth_link_get_nowait(port->id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    if (port->up || port->tried_us == 0)
+        port->tried_us = now_us; /* it was started, and is given time to get through: stopping it half-way upsets the driver */
     if (!port->up && port->reconnects && now_us - port->tried_us >= RECONNECT_US) {
         port->tried_us = now_us;
         rte_eth_dev_stop(port->id);

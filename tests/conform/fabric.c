@@ -12,14 +12,18 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
+#include "net/dpdk/dpdk.h"
 #include "net/net.h"
 #include "net/sim_carrier.h"
 #include "net/verbs/verbs.h"
+#include "tests/conform/dpdk_hub.h"
 
 const char *const fabric_names[FABRICS] = {"inproc", "sockets", "simulated, clean",
-                                           "simulated, 5 % loss, duplication and reordering", "verbs"};
+                                           "simulated, 5 % loss, duplication and reordering", "verbs", "dpdk",
+                                           "dpdk, 5 % loss, duplication and reordering"};
 
 #define MS UINT64_C(1000000)
+enum { NAP_NS = 20000 };
 
 struct world {
     enum fabric fabric;
@@ -51,10 +55,15 @@ static uint64_t real_random(void *self)
     return value;
 }
 
+static bool is_dpdk(enum fabric fabric)
+{
+    return fabric == FABRIC_DPDK || fabric == FABRIC_DPDK_LOSSY;
+}
+
 /* Descriptors and the kernel's clock, not a hub or a simulated net. */
 static bool is_real(enum fabric fabric)
 {
-    return fabric == FABRIC_SOCKETS || fabric == FABRIC_VERBS;
+    return fabric == FABRIC_SOCKETS || fabric == FABRIC_VERBS || is_dpdk(fabric);
 }
 
 static uint64_t world_now(const struct world *world)
@@ -70,6 +79,8 @@ static void choose_address(enum fabric fabric, uint32_t i, char *text, size_t si
     const char *hosts = getenv("LAB_HOSTS");
     if (fabric == FABRIC_VERBS && hosts != NULL)
         snprintf(text, size, "10.77.0.%u:0", i % (uint32_t)strtoul(hosts, NULL, 10) + 1);
+    else if (is_dpdk(fabric))
+        snprintf(text, size, "10.77.0.%u:7070", i + 1);
     else
         snprintf(text, size, is_real(fabric) ? "127.0.0.1:0" : "node%u:7070", i);
 }
@@ -80,6 +91,8 @@ const char *fabric_missing(enum fabric fabric)
     struct transport_verbs_config config = {.bind = "127.0.0.1:0", .group_key = right_key};
     struct env env = {.now_ns = real_now, .random_u64 = real_random};
     struct transport *transport;
+    if (is_dpdk(fabric))
+        return dpdk_hub_start(0, 0, &err) == HS_ERR_UNSUPPORTED ? err.text : NULL;
     if (fabric != FABRIC_VERBS)
         return NULL;
     int status = transport_verbs_create(&config, &env, &transport, &err);
@@ -99,6 +112,8 @@ struct world *world_create(enum fabric fabric, uint64_t seed)
         config.link.loss = config.link.duplicate = config.link.reorder = 0.05;
         config.link.reorder_ns = 2 * MS;
     }
+    if (is_dpdk(fabric))
+        assert_int_equal(dpdk_hub_start(fabric == FABRIC_DPDK_LOSSY ? 0.05 : 0, seed, NULL), 0);
     if (fabric == FABRIC_INPROC) {
         world->hub = inproc_hub_create();
         assert_non_null(world->hub);
@@ -137,6 +152,12 @@ void world_start(struct world *world, uint32_t i, bool wrong_key)
     } else if (world->fabric == FABRIC_VERBS) {
         struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
         status = transport_verbs_create(&config, &world->env[i], &node->transport, &err);
+    } else if (is_dpdk(world->fabric)) {
+        char device[32];
+        snprintf(device, sizeof device, "net_memif%u", i);
+        struct transport_dpdk_config config = {.carrier = {.bind = node->address, .eal = dpdk_hub_eal(), .device = device}, .group_key = key,
+                                               .tuning = tuning};
+        status = transport_dpdk_create(&config, &world->env[i], &node->transport, &err);
     } else {
         status = sim_carrier_create(world->net, node->address, &carrier, &err);
         if (status == 0)
@@ -221,7 +242,7 @@ static void on_event(struct node *node, const struct transport_event *event)
     }
 }
 
-/* Waits for a datagram or the next deadline, at most 5 ms. */
+/* Waits for a datagram or the next deadline, at most 5 ms, or a nap where there is nothing to sleep on. */
 static void wait_real(struct world *world, uint64_t deadline)
 {
     struct pollfd fds[WORLD_NODES];
@@ -229,7 +250,7 @@ static void wait_real(struct world *world, uint64_t deadline)
     for (uint32_t i = 0; i < WORLD_NODES; i++)
         if (world->nodes[i].transport != NULL)
             fds[n++] = (struct pollfd){.fd = world->nodes[i].transport->ops->wait_fd(world->nodes[i].transport), .events = POLLIN};
-    uint64_t now = real_now(NULL), limit = now + 5 * MS;
+    uint64_t now = real_now(NULL), limit = now + (is_dpdk(world->fabric) ? NAP_NS : 5 * MS);
     deadline = deadline < limit ? deadline : limit;
     struct timespec timeout = {.tv_nsec = deadline > now ? (long)(deadline - now) : 0};
     ppoll(fds, n, &timeout, NULL);
@@ -238,6 +259,8 @@ static void wait_real(struct world *world, uint64_t deadline)
 void world_step(struct world *world)
 {
     uint64_t now = world_now(world), deadline = UINT64_MAX;
+    if (is_dpdk(world->fabric))
+        dpdk_hub_step();
     for (uint32_t i = 0; i < WORLD_NODES; i++) {
         struct node *node = &world->nodes[i];
         if (node->transport == NULL)

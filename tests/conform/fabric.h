@@ -14,7 +14,7 @@
 
 enum { WORLD_NODES = 8, WORLD_PEERS = 16 };
 
-enum fabric { FABRIC_INPROC, FABRIC_SOCKETS, FABRIC_SIM_CLEAN, FABRIC_SIM_LOSSY, FABRIC_VERBS, FABRICS };
+enum fabric { FABRIC_INPROC, FABRIC_SOCKETS, FABRIC_SIM_CLEAN, FABRIC_SIM_LOSSY, FABRIC_VERBS, FABRIC_DPDK, FABRIC_DPDK_LOSSY, FABRICS };
 
 extern const char *const fabric_names[FABRICS];
 /* Why the fabric cannot be tested on this machine, or NULL. */
