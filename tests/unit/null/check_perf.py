@@ -125,6 +125,18 @@ class FakeServer(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def answer_in_chunks(self, body):
+        """In chunks that end anywhere in an event."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for at in range(0, len(body), 37):
+            piece = body[at:at + 37]
+            self.wfile.write(b"%x;name=value\r\n" % len(piece))
+            self.wfile.write(piece + b"\r\n")
+        self.wfile.write(b"0\r\nTrailer: yes\r\n\r\n")
+
     def do_GET(self):
         if self.path != "/v1/models":
             self.answer(404, "text/plain", b"")
@@ -142,7 +154,10 @@ class FakeServer(http.server.BaseHTTPRequestHandler):
         events.append({"choices": [], "usage": {"prompt_tokens": len(request["prompt"]), "completion_tokens": N_OUTPUT,
                                                 "prompt_tokens_details": {"cached_tokens": N_CACHED}}})
         body = "".join(f"data: {json.dumps(e)}\n\n" for e in events) + "data: [DONE]\n\n"
-        self.answer(200, "text/event-stream", body.encode())
+        if len(FakeServer.requests) % 2:
+            self.answer(200, "text/event-stream", body.encode())
+        else:
+            self.answer_in_chunks(body.encode())
 
 
 def check_serve(folder):
