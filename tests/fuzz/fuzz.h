@@ -28,6 +28,7 @@
     X(datagram)         \
     X(folder)           \
     X(forward)          \
+    X(frame)            \
     X(gguf)             \
     X(node)             \
     X(options)          \

@@ -144,7 +144,26 @@ def answers():
     put("stream", "odd", b"\x01\x01" + b": comment\ndata:\ndata: 5\ndata: [1]\ndata: {\"choices\":3,\"usage\":{\"prompt_tokens\":-1}}\n")
 
 
+def frames():
+    """Ethernet by hand: a datagram of "hello" (checksums by RFC 768 and 791), ARP's question and answer; then command lines."""
+    ethernet = bytes.fromhex("020000000002 020000000001".replace(" ", ""))
+    ip = bytes.fromhex("45000021 00004000 401126ca 0a000001 0a000002".replace(" ", ""))
+    udp = bytes.fromhex("1b9e1b9f000d70c2") + b"hello"
+    arp = bytes.fromhex("0001080006040001 020000000001 0a000001 000000000000 0a000002".replace(" ", ""))
+    put("frame", "datagram", b"\0" + ethernet + b"\x08\0" + ip + udp)
+    put("frame", "padded", b"\0" + ethernet + b"\x08\0" + ip + udp + bytes(13))
+    put("frame", "no_checksum", b"\3" + ethernet + b"\x08\0" + ip + udp[:6] + b"\0\0hello")
+    put("frame", "ip_options", b"\3" + ethernet + b"\x08\0" + b"\x46" + ip[1:3] + b"\x25" + ip[4:] + b"\1\1\1\0" + udp)
+    put("frame", "fragment", b"\3" + ethernet + b"\x08\0" + ip[:6] + b"\x20\0" + ip[8:] + udp)
+    put("frame", "lengths", b"\3" + ethernet + b"\x08\0" + ip[:2] + b"\xff\xff" + ip[4:] + udp)
+    put("frame", "ask", b"\0" + b"\xff" * 6 + ethernet[6:] + b"\x08\x06" + arp)
+    put("frame", "tell", b"\0" + ethernet + b"\x08\x06" + arp[:7] + b"\2" + arp[8:])
+    put("frame", "device", b"\1net_memif0,0000:01:00.0,mtu=9000,queues=4,prefix=24,gateway=10.0.0.254")
+    put("frame", "eal", b"\2--no-huge -l 1 --vdev='net_af_packet0,iface=eth0' --vdev net_memif0,socket=\"a b\" -m 64")
+    put("frame", "eal_contradiction", b"\2--no-huge --in-memory --vdev=x")
+
+
 if not os.path.isdir(TINY):
     raise SystemExit("run me from the top of the source tree")
-for make in (models, folders, safetensors, chats, texts, requests, words, answers):
+for make in (models, folders, safetensors, chats, texts, requests, words, answers, frames):
     make()
