@@ -28,15 +28,38 @@ WORDS = ("river stone garden market winter letter window bridge harbor engine fo
 DEVICES = os.environ.get("HEARSAY_TEST_DEVICES", "").split()
 
 
+# And over DPDK: HEARSAY_FABRIC=dpdk, and how the nodes are joined: "memif", a shared-memory link between any two, or "packet PREFIX", an
+# interface PREFIX1, PREFIX2 .. for each node.
+DPDK = os.environ.get("HEARSAY_TEST_DPDK", "").split()
+
+
+def dpdk_options(count, number):
+    """Addresses and options of a group's nodes. number: of the group, as memif sockets need names."""
+    def devices(i):
+        if DPDK[0] == "packet":
+            return [f"net_af_packet0,iface={DPDK[1]}{i + 1}"]
+        return [f"net_memif{j},role={'server' if i < j else 'client'},socket=hearsay-{os.getpid()}-{number}-{min(i, j)}-{max(i, j)}"
+                for j in range(count) if j != i] or ["net_ring0"]
+    hosts = [f"10.78.0.{i + 1}" for i in range(count)]
+    return hosts, {i: ["--eal", "--no-huge --no-pci " + " ".join(f"--vdev={d}" for d in devices(i))] for i in range(count)}
+
+
 class Group(group.Group):
     """As in tools/lib, and every node must end well: a crash, a leak that a sanitizer found, or a hang fails the test."""
+
+    made = 0
 
     def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None):
         if DEVICES:
             given = node_options or {}
             node_options = {i: [*given.get(i, ()), *([] if "--device" in given.get(i, ()) else ["--device", DEVICES[i % len(DEVICES)]])]
                             for i in range(count)}
-        super().__init__(binary, model, count, options, node_options, folder)
+        hosts = None
+        if DPDK:
+            Group.made += 1
+            hosts, own = dpdk_options(count, Group.made)
+            node_options = {i: [*own[i], *(node_options or {}).get(i, ())] for i in range(count)}
+        super().__init__(binary, model, count, options, node_options, folder, hosts)
 
     def __exit__(self, kind, *rest):
         statuses = self.stop()

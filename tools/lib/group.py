@@ -93,18 +93,20 @@ class Node:
 class Group:
     """with Group(binary, model, count=4) as group: group.nodes[0].request(...)"""
 
-    def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None):
+    def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None, hosts=None):
+        """hosts: an address for each node in place of loopback."""
         self.folder = folder or tempfile.mkdtemp(prefix="hearsay-")
+        hosts = hosts or ["127.0.0.1"] * count
         http_ports = free_ports(count, socket.SOCK_STREAM)
         fabric_ports = free_ports(count, socket.SOCK_DGRAM)
-        join = ",".join(f"127.0.0.1:{p}" for p in fabric_ports)
+        join = ",".join(f"{host}:{port}" for host, port in zip(hosts, fabric_ports))
         # Nodes of one machine share its memory: each takes an equal part of what one alone would.
         share = max(64, available_memory_mib() // 4 // count)
         self.nodes = []
         for i in range(count):
             name = f"node{i + 1}"
             command = [binary, "--model", model, "--name", name, "--http", f"127.0.0.1:{http_ports[i]}",
-                       "--bind", f"127.0.0.1:{fabric_ports[i]}"]
+                       "--bind", f"{hosts[i]}:{fabric_ports[i]}"]
             if count > 1:
                 command += ["--join", join]
             command += list(options)

@@ -1,0 +1,126 @@
+"""Nodes over DPDK when things go wrong (tests/lab/dpdk-test faults). Needs no hardware; parts that need root say so and are skipped."""
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+os.environ.setdefault("HEARSAY_FABRIC", "dpdk")
+os.environ.setdefault("HEARSAY_INSECURE_PEERS", "1")
+os.environ.setdefault("HEARSAY_TEST_DPDK", "memif")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
+import support  # noqa: E402
+
+NULL = ("--backend", "null", "--kv-pages", "512")
+NO_HUGE = "--no-huge --no-pci "
+
+
+def start(*arguments, before=(), bind="10.78.0.1:7070"):
+    """Exit status, lines of complaint and all output of a start with --check."""
+    command = [*before, support.BINARY, "--model", support.MODEL, *NULL, "--http", "127.0.0.1:0", "--bind", bind, "--check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, [line for line in done.stderr.splitlines() if line], done.stdout
+
+
+class Starts(unittest.TestCase):
+    """What keeps a node from starting is one line, and never a page of help or a hang."""
+
+    def one_line(self, outcome, statuses, pattern):
+        status, lines, out = outcome
+        self.assertIn(status, statuses, lines)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], pattern)
+        self.assertEqual(out, "")
+
+    def test_good(self):
+        status, lines, _ = start("--eal", NO_HUGE + "--vdev=net_ring0")
+        self.assertEqual(status, 0, lines)
+
+    def test_eal_arguments(self):
+        for text, pattern in (("--bogus", r'--eal: "--bogus" is not an EAL argument'), ("--no-huge --in-memory", "contradict each other"),
+                              ("--vdev='net_ring0", "never closed"),
+                              (NO_HUGE + "--vdev=net_nosuch0", "DPDK does not start: .*net_nosuch0")):
+            self.one_line(start("--eal", text if "huge" in text else "--no-huge " + text), (1, 2, 77), pattern)
+
+    def test_no_hugepages(self):
+        with open("/proc/sys/vm/nr_hugepages") as f:
+            if int(f.read()) > 0:
+                self.skipTest("this machine has hugepages")
+        self.one_line(start("--eal", "--no-pci --vdev=net_ring0"), (77,), "no free hugepages: .*nr_hugepages.*--no-huge")
+
+    def test_no_port(self):
+        self.one_line(start("--eal", NO_HUGE), (77,), "DPDK has no Ethernet port")
+
+    def test_unknown_port(self):
+        self.one_line(start("--eal", NO_HUGE + "--vdev=net_ring0", "--device", "0000:01:00.0"), (1, 2), 'no port "0000:01:00.0", but net_ring0')
+
+    def test_kernel_address(self):
+        for address in ("127.0.0.1:7070", "0.0.0.0:7070", "[::1]:7070"):
+            self.one_line(start("--eal", NO_HUGE, bind=address), (1, 2), "cannot be a node's address on DPDK")
+
+    def test_no_interface(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        self.one_line(start("--eal", NO_HUGE + "--vdev=net_af_packet0,iface=nosuch0"), (1, 2), 'no interface "nosuch0"')
+
+    def test_not_root(self):
+        if os.geteuid() != 0 or subprocess.run(["sh", "-c", "command -v setpriv"], capture_output=True).returncode:
+            self.skipTest("needs root and setpriv")
+        drop = ("setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw")
+        self.one_line(start("--eal", NO_HUGE + "--vdev=net_af_packet0,iface=lo", before=drop), (77,), "needs root, or the capabilities CAP_NET_RAW")
+
+    def test_too_little_memory(self):
+        self.one_line(start("--eal", NO_HUGE + "-m 4 --vdev=net_memif0,bsize=60000"), (1, 77), "no memory for|DPDK does not start")
+
+    def test_no_key(self):
+        environment = {k: v for k, v in os.environ.items() if k != "HEARSAY_INSECURE_PEERS"}
+        command = [support.BINARY, "--model", support.MODEL, *NULL, "--http", "127.0.0.1:0", "--bind", "10.78.0.1:7070", "--check",
+                   "--eal", NO_HUGE + "--vdev=net_ring0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--group-key-file", done.stderr)
+
+
+class Peers(unittest.TestCase):
+    """Peers that die come back; nothing but time is lost."""
+
+    def test_killed_and_back(self):
+        with support.Group(support.BINARY, support.MODEL, count=3, options=NULL) as g:
+            for victim in (0, 2):  # a server of all its links, a client of all its links
+                node = g.nodes[victim]
+                node.kill(signal.SIGKILL)
+                node.process.wait()
+                node.start()
+                deadline = time.monotonic() + 20
+                while not all(n.healthy() and n.alive_peers() == 2 for n in g.nodes):
+                    self.assertLess(time.monotonic(), deadline, "\n".join(n.log()[-2000:] for n in g.nodes))
+                    time.sleep(0.05)
+            for n in g.nodes:
+                text, _, _, _, _ = support.complete(n, "Once upon a time", 4)
+                self.assertTrue(text)
+
+    def test_hung_peer_holds_up_nobody(self):
+        with support.Group(support.BINARY, support.MODEL, count=3, options=NULL) as g:
+            g.nodes[2].kill(signal.SIGSTOP)
+            try:
+                began = time.monotonic()
+                for _ in range(20):
+                    support.complete(g.nodes[0], "Once upon a time", 4)
+                self.assertLess(time.monotonic() - began, 20)
+                support.wait_until(lambda: g.nodes[0].alive_peers() == 1, 30, "the hung peer counts as dead")
+            finally:
+                g.nodes[2].kill(signal.SIGCONT)
+            support.wait_until(lambda: all(n.alive_peers() == 2 for n in g.nodes), 30, "it is back")
+
+    def test_traffic_is_counted(self):
+        with support.Group(support.BINARY, support.MODEL, count=2, options=NULL) as g:
+            support.complete(g.nodes[0], "Once upon a time", 4)
+            for n in g.nodes:
+                support.wait_until(lambda n=n: support.metric(n, "hearsay_dpdk_received_frames_total") > 10, 10, "frames arrive")
+                self.assertGreater(support.metric(n, "hearsay_dpdk_sent_frames_total"), 10)
+                self.assertEqual(support.metric(n, "hearsay_dpdk_bad_frames_total"), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
