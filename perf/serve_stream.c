@@ -46,7 +46,7 @@ static void take_event(struct stream *stream, const char *text, uint64_t now_ns)
     const json_t *error = json_object_get(event, "error"), *choice = json_array_get(json_object_get(event, "choices"), 0);
     if (error) {
         const char *message = json_string_value(json_object_get(error, "message"));
-        fail(stream, message ? message : "the stream ended with an error");
+        fail(stream, message && message[0] ? message : "the stream ended with an error");
     }
     bool ends = json_is_string(json_object_get(choice, "finish_reason"));
     if (json_string_length(json_object_get(choice, "text")) > 0 || (ends && stream->first_ns == 0)) {
