@@ -264,6 +264,14 @@ static bool finite_halves(const uint16_t *halves, size_t n)
     return !found;
 }
 
+/* The tensor's 16 bits are those that the kernels want. */
+static bool is_held_as_stored(const struct packed_matrix *matrix)
+{
+    if (matrix->source.type == TENSOR_BF16)
+        return matrix->type == WEIGHT_BF16 || matrix->type == WEIGHT_BF16_PAIRS;
+    return matrix->source.type == TENSOR_F16 && matrix->type == WEIGHT_F16;
+}
+
 /* A panel in 16 bits. */
 static void fill_wide_panel(struct weights *w, const struct packed_matrix *matrix, uint32_t panel, uint32_t n_rows, float *scratch)
 {
@@ -272,13 +280,12 @@ static void fill_wide_panel(struct weights *w, const struct packed_matrix *matri
     uint16_t *rows = (uint16_t *)(scratch + n_inputs);
     for (uint32_t r = 0; r < n_rows; r++) {
         uint16_t *row = rows + (size_t)r * n_inputs;
-        w->model->dequantize(&matrix->source, panel * width + r, 1, scratch);
-        if (matrix->type == WEIGHT_BF16) {
-            for (uint32_t i = 0; i < n_inputs; i++)
-                row[i] = bfloat_from_float(scratch[i]);
-            continue;
+        if (is_held_as_stored(matrix)) {
+            memcpy(row, (const char *)matrix->source.data + (uint64_t)(panel * width + r) * n_inputs * sizeof *row, n_inputs * sizeof *row);
+        } else {
+            w->model->dequantize(&matrix->source, panel * width + r, 1, scratch);
+            w->kernels->shorts_from_floats(scratch, row, n_inputs);
         }
-        w->kernels->shorts_from_floats(scratch, row, n_inputs);
         if (matrix->type == WEIGHT_F16 && !finite_halves(row, n_inputs))
             atomic_fetch_add(&w->n_overflows, 1);
     }
@@ -292,20 +299,26 @@ static void fill_wide_panel(struct weights *w, const struct packed_matrix *matri
                 memcpy(out + (size_t)i * width + 2 * r, rows + (size_t)r * n_inputs + i, 2 * sizeof *out);
 }
 
+/* The low four bits of bytes 0, 2, 4 and 6, side by side. */
+static uint32_t gather_nibbles(uint64_t bytes)
+{
+    bytes &= 0x000f000f000f000fu;
+    bytes = (bytes | bytes >> 12) & 0x000000ff000000ffu;
+    return (uint32_t)(bytes | bytes >> 24) & 0xffffu;
+}
+
 /* Inputs of one output as they stand in a dword (kernels_quantised.h). */
 static uint32_t pack_dword(enum weight_type type, const int8_t *integers)
 {
-    const int offset = weight_has_minimum(type) ? 0 : 8;
-    uint32_t dword = 0;
+    uint64_t bytes;
+    uint32_t dword;
     if (weight_bits(type) == 8) {
         memcpy(&dword, integers, sizeof dword);
         return dword;
     }
-    for (int i = 0; i < 4; i++) {
-        dword |= (uint32_t)(integers[2 * i] + offset) << 4 * i;
-        dword |= (uint32_t)(integers[2 * i + 1] + offset) << (16 + 4 * i);
-    }
-    return dword;
+    memcpy(&bytes, integers, sizeof bytes);
+    bytes = (bytes & 0x0f0f0f0f0f0f0f0fu) ^ (weight_has_minimum(type) ? 0 : 0x0808080808080808u); /* -8..7 becomes 0..15 */
+    return gather_nibbles(bytes) | gather_nibbles(bytes >> 8) << 16;
 }
 
 /* A row as lane `lane` of a panel. */
