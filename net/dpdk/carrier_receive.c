@@ -180,7 +180,7 @@ int dpdk_receive(struct carrier *carrier, struct carrier_datagram *datagrams, ui
     do_what_is_due(self);
     for (uint32_t i = 0; i < self->n_ports && self->in_n < most; i++) {
         uint16_t p = (uint16_t)self->first_port;
-        for (uint16_t queue = 0; queue < self->ports[p].queues && self->in_n < most; queue++)
+        for (uint16_t queue = 0; self->ports[p].started && queue < self->ports[p].queues && self->in_n < most; queue++)
             while (look(self, p, queue) && self->in_n < most)
                 ;
         if (self->in_n < most) /* else it goes on here */

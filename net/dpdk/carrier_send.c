@@ -222,7 +222,7 @@ static bool is_stuck(const struct dpdk *self, struct dpdk_port *port, bool took_
 /* Hands the burst over; returns how many datagrams it is done with. */
 static uint16_t flush(struct dpdk *self, struct burst *burst, const struct carrier_datagram *datagrams)
 {
-    uint16_t sent = rte_eth_tx_burst(burst->port->id, burst->queue, burst->mbufs, burst->n), done = sent;
+    uint16_t sent = burst->port->started ? rte_eth_tx_burst(burst->port->id, burst->queue, burst->mbufs, burst->n) : 0, done = sent;
     for (uint16_t i = 0; i < sent; i++)
         self->stats.sent_bytes += datagrams[i].len;
     self->stats.sent_datagrams += sent;

@@ -17,7 +17,7 @@
 #include "net/dpdk/device_text.h"
 #include "net/dpdk/eal_arguments.h"
 
-enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
+enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, HANDSHAKE_US = 2000000, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
 
 static bool is_driver(const struct rte_eth_dev_info *info, const char *name)
 {
@@ -142,31 +142,44 @@ int dpdk_port_start(struct dpdk_port *port, uint32_t mtu, struct rte_mempool *po
         if (rc == 0)
             rc = rte_eth_tx_queue_setup(port->id, queue, port->ring, (unsigned)socket, NULL);
     }
-    if (rc == 0)
-        rc = rte_eth_dev_start(port->id);
+    if (rc == 0) {
+        int started = rte_eth_dev_start(port->id);
+        port->started = started == 0;
+        rc = port->reconnects ? 0 : started;
+    }
     if (rc != 0)
         return error_set(err, HS_ERR_IO, "port %s cannot be started: %s", port->name, rte_strerror(-rc));
     rte_eth_stats_reset(port->id);
     return 0;
 }
 
+/* A memif client that has no link: its server was not there (yet), or went. A handshake under way is left alone for long, as the driver does
+ * not take it well to be stopped in it, and blocks when it calls a server again that hangs. */
+static void reconnect(struct dpdk_port *port, bool was_up, uint64_t now_us)
+{
+    if (was_up || port->try_us == 0)
+        port->try_us = now_us + (was_up || !port->started ? RECONNECT_US : HANDSHAKE_US);
+    if (now_us < port->try_us)
+        return;
+    if (port->started)
+        rte_eth_dev_stop(port->id);
+    port->started = rte_eth_dev_start(port->id) == 0;
+    port->try_us = now_us + (port->started ? HANDSHAKE_US : RECONNECT_US);
+}
+
 bool dpdk_port_watch(struct dpdk_port *port, uint64_t now_us)
 {
     struct rte_eth_link link = {0};
     bool was_up = port->up;
-    port->up = rte_eth_link_get_nowait(port->id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
-    if (port->up || port->tried_us == 0)
-        port->tried_us = now_us; /* it was started, and is given time to get through: stopping it half-way upsets the driver */
-    if (!port->up && port->reconnects && now_us - port->tried_us >= RECONNECT_US) {
-        port->tried_us = now_us;
-        rte_eth_dev_stop(port->id);
-        rte_eth_dev_start(port->id);
-    }
+    port->up = port->started && rte_eth_link_get_nowait(port->id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    if (!port->up && port->reconnects)
+        reconnect(port, was_up, now_us);
     return port->up != was_up;
 }
 
 void dpdk_port_release(struct dpdk_port *port, uint64_t owner)
 {
-    rte_eth_dev_stop(port->id);
+    if (port->started)
+        rte_eth_dev_stop(port->id);
     rte_eth_dev_owner_unset(port->id, owner);
 }

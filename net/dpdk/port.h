@@ -25,12 +25,12 @@ struct dpdk_port {
     uint16_t queues; /* of each direction */
     uint8_t mac[FRAME_MAC_BYTES];
     bool copies;     /* as above */
-    bool reconnects; /* a memif client, which calls its server only when it is started */
-    bool up;
+    bool reconnects; /* a memif client, which calls its server only when it is started, and cannot be when nobody answers */
+    bool started, up;
     uint32_t mtu;    /* of IP packets, as the device has it */
     uint16_t ring;   /* descriptors of a queue */
     uint64_t stuck_since_us; /* 0: it takes frames */
-    uint64_t tried_us;       /* the last start of one that reconnects */
+    uint64_t try_us;         /* when one that reconnects is started next */
     struct dpdk_port_counts counts;
     const char *name;
 };

@@ -37,6 +37,10 @@ class Starts(unittest.TestCase):
         status, lines, _ = start("--eal", NO_HUGE + "--vdev=net_ring0")
         self.assertEqual(status, 0, lines)
 
+    def test_nobody_at_the_other_end(self):
+        status, lines, _ = start("--eal", NO_HUGE + f"--vdev=net_memif0,role=client,socket=hearsay-nobody-{os.getpid()}")
+        self.assertEqual(status, 0, lines)
+
     def test_eal_arguments(self):
         for text, pattern in (("--bogus", r'--eal: "--bogus" is not an EAL argument'), ("--no-huge --in-memory", "contradict each other"),
                               ("--vdev='net_ring0", "never closed"),
