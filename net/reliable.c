@@ -76,8 +76,8 @@ static void release(struct reliable *self, struct ready_event *ready)
     ready->message = NULL;
 }
 
-struct ready_event *reliable_event(struct reliable *self, enum transport_event_kind kind, uint32_t peer, struct receive_buffer *receive,
-                                   struct message_buffer *message)
+struct ready_event *reliable_event(struct reliable *self, enum transport_event_kind kind, uint32_t peer,
+                                   struct receive_buffer *receive, struct message_buffer *message)
 {
     if (self->ready_tail - self->ready_given == self->ready_cap && !grow_ready(self)) {
         release(self, &(struct ready_event){.receive = receive, .message = message});

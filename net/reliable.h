@@ -8,9 +8,8 @@
  *      |- active       sessions with something to send at the next flush
  *      '- ready        events for poll to hand out, with the buffers that they point into
  *
- * One poll: release what the last poll handed out; receive and process datagrams; run timers that are due; flush active
- * sessions into sealed datagrams; hand out events.
- *
+ * One poll: release what the last poll handed out; flush what was queued since, for it must not wait; receive and process
+ * datagrams; run timers that are due; flush the sessions that now have something to say; hand out events.
  */
 #ifndef HEARSAY_NET_RELIABLE_H
 #define HEARSAY_NET_RELIABLE_H
@@ -47,7 +46,7 @@ struct reliable {
     struct u64_map peer_by_address; /* hash of address -> index */
     struct u64_map peer_by_text;    /* hash of text -> index */
     struct u64_map reports;         /* hash of address and topic -> times seen, for saying things once */
-    struct session **sessions; /* [sessions_cap], a power of two: by the low bits of the local id, which no two have alike */
+    struct session **sessions;      /* [sessions_cap], a power of two: by the low bits of the local id, which no two have alike */
     uint32_t sessions_cap;
     struct session **half_open;
     uint32_t n_half_open;
@@ -71,8 +70,8 @@ struct reliable {
 /* reliable.c */
 void reliable_timer_at(struct reliable *self, uint64_t when_ns);
 /* Adds to the ready ring, taking over the references; the rest of the event is the caller's to fill. NULL: out of memory. */
-struct ready_event *reliable_event(struct reliable *self, enum transport_event_kind kind, uint32_t peer, struct receive_buffer *receive,
-                                   struct message_buffer *message);
+struct ready_event *reliable_event(struct reliable *self, enum transport_event_kind kind, uint32_t peer,
+                                   struct receive_buffer *receive, struct message_buffer *message);
 /* A free outgoing datagram of mtu bytes, or NULL (the carrier is stuck); sent by reliable_out_commit. */
 uint8_t *reliable_out_begin(struct reliable *self);
 void reliable_out_commit(struct reliable *self, const struct carrier_address *address, uint32_t len);

@@ -23,8 +23,8 @@ void reliable_set_timers(struct session *session)
     session->probe_after_ns = session->rtt_ns == 0 ? UINT64_MAX : 2 * session->rtt_ns + spread + PROBE_SLACK_NS;
 }
 
-/* Doubles with every time-out, but looks again at least every second, so that a peer's end is seen when it is due; and after the time in
- * which a peer counts as down at the latest. */
+/* Doubles with every time-out, but looks again at least every second, so that a peer's end is seen when it is due; and after the
+ * time in which a peer counts as down at the latest. */
 static uint64_t backed_off_rto(const struct session *session)
 {
     if (session->timeouts == 0)

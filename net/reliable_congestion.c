@@ -2,8 +2,8 @@
  * How much may be under way to a peer, and how fast it leaves.
  *
  * The window grows like NewReno's, but a loss counts as a sign of congestion only together with another: a queue that shows in the
- * round-trip time, or more loss than paths lose by themselves. Wireless and overlay paths lose a few in a hundred however little is sent;
- * a window that shrinks for each of them stays at its floor for ever.
+ * round-trip time, or more loss than paths lose by themselves. Wireless and overlay paths lose a few in a hundred however little is
+ * sent; a window that shrinks for each of them stays at its floor for ever.
  */
 #include "net/reliable.h"
 
@@ -14,11 +14,11 @@ enum {
     FLOOR_WINDOW_BYTES = 64 << 10,
     FLOOR_AFTER_TIMEOUT_DATAGRAMS = 4,
     MAX_WINDOW_BYTES = 32 << 20,
-    QUEUE_NS = 200000,           /* of a round trip, on top of half the shortest, is a queue and not chance */
-    SHORTEST_RTT_S = 10,         /* so long the shortest round trip is remembered: paths change */
-    FEW_LOSSES = 4,              /* at least so many, and more than one in six, are congestion by themselves */
+    QUEUE_NS = 200000,   /* of a round trip, on top of half the shortest, is a queue and not chance */
+    SHORTEST_RTT_S = 10, /* so long the shortest round trip is remembered: paths change */
+    FEW_LOSSES = 4,      /* at least so many, and more than one in six, are congestion by themselves */
     PACING_BURST_BYTES = 64 << 10,
-    PACING_BURST_NS = 500000,    /* a node that slept so long makes up for it at once */
+    PACING_BURST_NS = 500000, /* a node that slept so long makes up for it at once */
 };
 
 /* ---- round-trip time (RFC 6298) ---- */
@@ -62,7 +62,8 @@ static bool queue_shows(const struct session *session)
 
 static uint64_t datagrams(const struct session *session, uint32_t n, uint64_t max_bytes)
 {
-    uint64_t bytes = (uint64_t)n * session->datagram_bytes, least = (uint64_t)FLOOR_AFTER_TIMEOUT_DATAGRAMS * session->datagram_bytes;
+    uint64_t bytes = (uint64_t)n * session->datagram_bytes,
+             least = (uint64_t)FLOOR_AFTER_TIMEOUT_DATAGRAMS * session->datagram_bytes;
     bytes = bytes < max_bytes ? bytes : max_bytes;
     return bytes > least ? bytes : least;
 }

@@ -162,8 +162,8 @@ void reliable_on_cookie(struct reliable *self, const struct carrier_datagram *da
 }
 
 /*
- * Ours is done while theirs, which we answered earlier, is under way as well: if ours counts they will take it, and theirs must not come
- * up after it and end it.
+ * Ours is done while theirs, which we answered earlier, is under way as well: if ours counts they will take it, and theirs must not
+ * come up after it and end it.
  */
 static void drop_crossing(struct reliable *self, const struct session *ours)
 {

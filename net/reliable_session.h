@@ -8,7 +8,7 @@
  *
  * Every transmission has its own packet counter, and an acknowledgement names the newest counter that arrived beside the
  * fragments, so a round-trip sample is never ambiguous and a loss is judged by time since a later packet arrived (RACK,
- * RFC 8985). Timers follow RFC 6298, the congestion window NewReno (RFC 6582) with a gentler cut while losses are few.
+ * RFC 8985). Timers follow RFC 6298; reliable_congestion.c has the window and the pacing.
  */
 #ifndef HEARSAY_NET_RELIABLE_SESSION_H
 #define HEARSAY_NET_RELIABLE_SESSION_H
@@ -90,7 +90,7 @@ struct session {
     /* Congestion and timers. */
     uint64_t in_flight, window_bytes, threshold_bytes, recovery_counter;
     uint32_t round_lost, round_acked, timeouts;
-    bool probed; /* the tail, since the last progress */
+    bool probed;                        /* the tail, since the last progress */
     bool window_limited, undo_possible; /* undo: of the last time-out, should it turn out that nothing was lost */
     uint64_t undo_window_bytes, undo_threshold_bytes;
     int64_t pacing_bytes; /* may go at once, as of pacing_ns */

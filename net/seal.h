@@ -11,9 +11,9 @@
  *     finish                         finish         -> one chain secret per direction
  *
  * A seal_session then seals packets both ways: AEAD (AES-256-GCM through libcrypto, for short packets seal_aes.h; or
- * ChaCha20-Poly1305 through libsodium; RFC 5116, RFC 8439) with the packet's 64-bit counter as nonce and a header as associated data. The sender moves to a new
- * key by count or time ("generation", a one-way ratchet over BLAKE2b); the receiver follows, keeps the key before for a
- * short overlap, and refuses every counter that it has seen or that has left its window.
+ * ChaCha20-Poly1305 through libsodium; RFC 5116, RFC 8439) with the packet's 64-bit counter as nonce and a header as associated
+ * data. The sender moves to a new key by count or time ("generation", a one-way ratchet over BLAKE2b); the receiver follows, keeps
+ * the key before for a short overlap, and refuses every counter that it has seen or that has left its window.
  *
  * Threading: a handshake or session belongs to one thread. Ownership: caller-owned structs; fini wipes secrets. Errors:
  * HS_ERR_AUTH for anything that does not authenticate, HS_ERR_LIMIT for lengths, HS_ERR_NO_MEMORY.

@@ -55,11 +55,11 @@ static void expand_key(struct seal_aes_key *key, const uint8_t bytes[32])
     _mm_store_si128((__m128i *)key->rounds[0], even);
     _mm_store_si128((__m128i *)key->rounds[1], odd);
 /* The round constant is part of the instruction. */
-#define EVEN_ROUND(i, constant)                                                                              \
-    even = next_words(even, _mm_shuffle_epi32(_mm_aeskeygenassist_si128(odd, constant), 0xff));              \
+#define EVEN_ROUND(i, constant)                                                                                                    \
+    even = next_words(even, _mm_shuffle_epi32(_mm_aeskeygenassist_si128(odd, constant), 0xff));                                    \
     _mm_store_si128((__m128i *)key->rounds[i], even)
-#define ODD_ROUND(i)                                                                                         \
-    odd = next_words(odd, _mm_shuffle_epi32(_mm_aeskeygenassist_si128(even, 0), 0xaa));                      \
+#define ODD_ROUND(i)                                                                                                               \
+    odd = next_words(odd, _mm_shuffle_epi32(_mm_aeskeygenassist_si128(even, 0), 0xaa));                                            \
     _mm_store_si128((__m128i *)key->rounds[i], odd)
     EVEN_ROUND(2, 0x01);
     ODD_ROUND(3);
@@ -195,7 +195,7 @@ static inline void key_stream(const struct seal_aes_key *key, const uint8_t nonc
 
 static inline void apply(const __m128i *stream, int n, const uint8_t **in, uint8_t **out, size_t *len)
 {
-    for (int i = 0; i < n && *len > 0; i++) {
+    for (int i = 0; i<n && * len> 0; i++) {
         if (*len >= BLOCK) {
             __m128i data = _mm_loadu_si128((const __m128i *)*in);
             _mm_storeu_si128((__m128i *)*out, _mm_xor_si128(data, stream[i]));

@@ -1,12 +1,12 @@
 /*
- * AES-256-GCM (NIST SP 800-38D) for short packets, on x86 with AES and carry-less multiplication: a packet of one message costs a few
- * dozen nanoseconds, where a call of a general library costs ten times its work. Twelve-byte nonces and sixteen-byte tags only.
+ * AES-256-GCM (NIST SP 800-38D) for short packets, on x86 with AES and carry-less multiplication: a packet of one message costs a
+ * few dozen nanoseconds, where a call of a general library costs ten times its work. Twelve-byte nonces and sixteen-byte tags only.
  *
  *     counter blocks   J0+1, J0+2, ...  eight at a time through the rounds
  *     GHASH            aad | sealed | lengths, each block by its own power of H, up to eight blocks for one reduction
  *
- * Nothing depends on secret data but the values in registers: no table, no branch. Threading: a key may be shared, nothing is written.
- * Ownership: caller-owned; wiped by whoever owns it.
+ * Nothing depends on secret data but the values in registers: no table, no branch. Threading: a key may be shared, nothing is
+ * written. Ownership: caller-owned; wiped by whoever owns it.
  */
 #ifndef HEARSAY_NET_SEAL_AES_H
 #define HEARSAY_NET_SEAL_AES_H

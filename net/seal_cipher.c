@@ -10,8 +10,8 @@
 #include "net/seal_aes.h"
 
 /*
- * AES-256-GCM comes from two places: libcrypto has the quicker loop, seal_aes the quicker call. They cross at about 700 bytes. Both hold
- * their key schedule from init on.
+ * AES-256-GCM comes from two places: libcrypto has the quicker loop, seal_aes the quicker call. They cross at about 700 bytes. Both
+ * hold their key schedule from init on.
  */
 enum { SHORT_BYTES = 640 };
 

@@ -23,8 +23,8 @@ enum {
     SOCKET_BUFFER_BYTES = 8 << 20,
     RECEIVE_MESSAGES = 32,
     RECEIVE_BYTES = 65536, /* the longest datagram, or run of datagrams that the kernel joined */
-    STREAM_STREAK = 3, /* looks in a row that found something make a stream, */
-    LONE_LOOKS = 64,   /* so many that found one datagram end it */
+    STREAM_STREAK = 3,     /* looks in a row that found something make a stream, */
+    LONE_LOOKS = 64,       /* so many that found one datagram end it */
     SEND_MESSAGES = 64,
     SEND_PIECES = 256,
     MAX_SEGMENTS = 60,         /* the kernel takes 64 */
@@ -51,7 +51,7 @@ struct udp {
     union control in_control[RECEIVE_MESSAGES];
     uint8_t *in_data; /* [RECEIVE_MESSAGES][RECEIVE_BYTES] */
     uint32_t in_len, current, offset;
-    bool streaming;  /* many are asked for, and the kernel may join them */
+    bool streaming;              /* many are asked for, and the kernel may join them */
     uint32_t streak, lone_looks; /* looks in a row that found something; that found one datagram */
 
     struct mmsghdr out[SEND_MESSAGES];
@@ -229,7 +229,8 @@ static int look_for_many(struct udp *self)
     return n;
 }
 
-/* While datagrams come one by one, one is asked for and nothing else, which costs the kernel less; in a stream as many as there are. */
+/* While datagrams come one by one, one is asked for and nothing else, which costs the kernel less; in a stream as many as there
+ * are. */
 static int refill(struct udp *self)
 {
     self->current = self->offset = self->in_len = 0;

@@ -72,6 +72,7 @@ static void add_rows(struct bench *b, const char *what, const char *metric, bool
             report_compare(row, b->tallies[1].side->name, reference, !times);
         print_row(b, row);
     }
+    print_row(b, add_row(b, what, "CPU of a caller", "%", &b->tallies[0].cpu_percent));
 }
 
 static void add_one(struct bench *b, const char *name, const char *metric, const char *unit, double value)
@@ -93,7 +94,8 @@ static int measure(struct bench *b, const struct fabric_job *job, bool with_refe
     fini_tallies(b);
     memset(b->tallies, 0, sizeof b->tallies);
     b->tallies[b->n_sides++].side = &fabric_hearsay;
-    for (uint32_t i = 0; with_references && config->peer == PERF_PEER_BARE && !config->connect && i < n_bare && b->n_sides < MAX_SIDES; i++)
+    for (uint32_t i = 0;
+         with_references && config->peer == PERF_PEER_BARE && !config->connect && i < n_bare && b->n_sides < MAX_SIDES; i++)
         if ((bare[i].patterns & job->pattern) && (!bare[i].fabric || strcmp(bare[i].fabric, config->fabric) == 0))
             b->tallies[b->n_sides++].side = &bare[i];
     for (uint32_t run = 0; run < config->runs; run++) {
@@ -209,7 +211,10 @@ static void note_options(const struct perf_config *config, struct report *report
 {
     report_option(report, "fabric", json_string(config->fabric));
     report_option(report, "sealed", json_boolean(config->sealed));
-    report_option(report, "cipher", json_string(config->sealed ? seal_cipher_name(seal_cipher_choose(seal_ciphers_available(), seal_ciphers_available())) : "none"));
+    report_option(report, "cipher",
+                  json_string(config->sealed
+                                  ? seal_cipher_name(seal_cipher_choose(seal_ciphers_available(), seal_ciphers_available()))
+                                  : "none"));
     report_option(report, "poll", json_string(config->poll == PERF_POLL_SPIN ? "spin" : "adaptive"));
     report_option(report, "duration_ms", json_real((double)config->duration_ns / 1e6));
     report_option(report, "runs", json_integer(config->runs));

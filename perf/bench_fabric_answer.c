@@ -1,6 +1,6 @@
 /*
- * The node's own share of a round trip: two reliable transports in one process over a carrier that only copies. Time is counted, not
- * read, so that every run does the same work; perf/instructions counts what fabric_answer_turn takes.
+ * The node's own share of a round trip: two reliable transports in one process over a carrier that only copies. Time is counted,
+ * not read, so that every run does the same work; perf/instructions counts what fabric_answer_turn takes.
  */
 #include "perf/bench_fabric.h"
 
@@ -69,7 +69,8 @@ static int memory_receive(struct carrier *carrier, struct carrier_datagram *data
     uint32_t i = 0;
     for (; i < n && self->head != self->tail; i++) {
         uint32_t slot = self->head++ % SLOTS;
-        datagrams[i] = (struct carrier_datagram){.address = {.bytes = {self->other->id}, .len = 1}, .data = self->data[slot], .len = self->len[slot]};
+        datagrams[i] = (struct carrier_datagram){
+            .address = {.bytes = {self->other->id}, .len = 1}, .data = self->data[slot], .len = self->len[slot]};
     }
     return (int)i;
 }

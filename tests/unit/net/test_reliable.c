@@ -161,7 +161,8 @@ static void test_mended_one_way_cuts(void **state)
         uint32_t downs = lab->nodes[0].downs[0] + lab->nodes[1].downs[0];
         lab_run_ms(lab, 5000);
         if (lab->nodes[0].downs[0] + lab->nodes[1].downs[0] != downs || !lab->nodes[0].up[0] || !lab->nodes[1].up[0]) {
-            print_message("          seed %llu: up %d and %d\n", (unsigned long long)seed, lab->nodes[0].up[0], lab->nodes[1].up[0]);
+            print_message("          seed %llu: up %d and %d\n", (unsigned long long)seed, lab->nodes[0].up[0],
+                          lab->nodes[1].up[0]);
             flaps++;
         }
         lab_destroy(lab);
@@ -504,7 +505,7 @@ static void test_flood_of_handshakes(void **state)
     lab->nodes[1].transport->ops->stats(lab->nodes[1].transport, &stats);
     assert_true(stats.half_open.max == 16 && stats.half_open.used == 4);
     assert_int_equal(stats.half_open.hits, tap->sent_by_type[3]);
-    lab_start(lab, 2);                                  /* an honest newcomer answers the cookie and gets in */
+    lab_start(lab, 2); /* an honest newcomer answers the cookie and gets in */
     lab_resolve(lab, 2, 1);
     lab_wait(lab, &lab->nodes[2].ups[0], 1, 1000);
     assert_int_equal(lab->nodes[2].tap->sent_by_type[1], 2);

@@ -38,12 +38,14 @@ static void test_published_case(void **state)
     from_hex("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308", bytes, sizeof bytes);
     from_hex("cafebabefacedbaddecaf888", nonce, sizeof nonce);
     from_hex("feedfacedeadbeeffeedfacedeadbeefabaddad2", aad, sizeof aad);
-    size_t len = from_hex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657"
-                          "ba637b39",
-                          plain, sizeof plain);
-    from_hex("522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662"
-             "76fc6ece0f4e1768cddf8853bb2d551b",
-             expected, sizeof expected);
+    size_t len =
+        from_hex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657"
+                 "ba637b39",
+                 plain, sizeof plain);
+    from_hex(
+        "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662"
+        "76fc6ece0f4e1768cddf8853bb2d551b",
+        expected, sizeof expected);
     struct seal_aes_key key;
     seal_aes_init(&key, bytes);
     seal_aes_encrypt(&key, nonce, aad, sizeof aad, plain, len, out);
@@ -52,8 +54,8 @@ static void test_published_case(void **state)
     assert_memory_equal(back, plain, len);
 }
 
-static void libcrypto_encrypt(const uint8_t bytes[32], const uint8_t nonce[12], const uint8_t *aad, size_t aad_len, const uint8_t *plain,
-                              size_t len, uint8_t *out)
+static void libcrypto_encrypt(const uint8_t bytes[32], const uint8_t nonce[12], const uint8_t *aad, size_t aad_len,
+                              const uint8_t *plain, size_t len, uint8_t *out)
 {
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     int n;

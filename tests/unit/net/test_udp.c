@@ -258,9 +258,13 @@ static void test_key_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange_v4),           cmocka_unit_test(test_exchange_v6), cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_streams_and_single_datagrams), cmocka_unit_test(test_missed_datagrams_are_counted),
-        cmocka_unit_test(test_errors_say_what_to_do), cmocka_unit_test(test_key_file),
+        cmocka_unit_test(test_exchange_v4),
+        cmocka_unit_test(test_exchange_v6),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_streams_and_single_datagrams),
+        cmocka_unit_test(test_missed_datagrams_are_counted),
+        cmocka_unit_test(test_errors_say_what_to_do),
+        cmocka_unit_test(test_key_file),
     };
     return cmocka_run_group_tests_name("udp", tests, NULL, NULL);
 }
