@@ -66,6 +66,7 @@ struct perf_config {
     uint32_t insertions, run;
     /* fabric */
     const char *fabric, *bind, *bind_calls, *connect; /* connect NULL: the serving side is started here */
+    const char *eal, *eal_calls; /* of the serving side and of callers; NULL: a memif link */
     bool serve;
     int sealed;
     enum perf_poll poll;

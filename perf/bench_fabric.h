@@ -1,9 +1,9 @@
 /*
  * The parts of the fabric benchmark, shared by the bench_fabric*.c files only.
  *
- * Every measurement is one server process and one or more caller processes, all made for it; this process only starts them and collects
- * what the callers found. A side says how both are played: over one of hearsay's fabrics, or over a bare reference beside it. A new
- * fabric is a row in bench_fabric_endpoint.c, a new bare reference a row in bench_fabric_bare.c.
+ * Every measurement is one server process and one or more caller processes, all made for it; this process only starts them and
+ * collects what the callers found. A side says how both are played: over one of hearsay's fabrics, or over a bare reference beside
+ * it. A new fabric is a row in bench_fabric_endpoint.c, a new bare reference a row in bench_fabric_bare.c.
  *
  *     parent -- fork --> server:  opens, reports its address, serves until the control socket closes
  *            -- fork --> callers: call the address, one pattern, write their result into a pipe
@@ -50,8 +50,8 @@ struct fabric_result {
 
 struct fabric_side {
     const char *name;
-    const char *fabric;    /* beside which fabric this stands; NULL: any */
-    uint32_t patterns;     /* that it can play */
+    const char *fabric; /* beside which fabric this stands; NULL: any */
+    uint32_t patterns;  /* that it can play */
     /* Opens, tells its address through ready(), serves until job->control is readable. */
     int (*serve)(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err);
     int (*call)(const struct fabric_job *job, const char *address, struct fabric_result *out, struct error *err);
@@ -77,7 +77,7 @@ struct fabric_endpoint {
 /* Names of the fabrics, for messages; "sockets, ...". */
 const char *fabric_names(void);
 bool fabric_is_known(const char *name);
-int fabric_endpoint_open(struct fabric_endpoint *endpoint, const struct fabric_job *job, const char *bind, struct error *err);
+int fabric_endpoint_open(struct fabric_endpoint *endpoint, const struct fabric_job *job, bool serves, struct error *err);
 /* Polls once; returns the number of events. When there are none and --poll adaptive, waits as a node does. */
 int fabric_endpoint_poll(struct fabric_endpoint *endpoint);
 /* Resolves and waits for the peer to come up. */

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "perf/bench_fabric_dpdk.h"
 #include "perf/progress.h"
 
 enum { WARM_UP_MS = 20, SOCKET_BYTES = 8 << 20, LOOKS_PER_CONTROL = 4096 };
@@ -238,6 +239,7 @@ static const struct fabric_side sides[] = {
     {"bare UDP, blocking", NULL, FABRIC_PING | FABRIC_STREAM, serve_udp_blocking, call_udp_blocking},
     {"bare TCP, spinning", NULL, FABRIC_PING | FABRIC_STREAM, serve_tcp_spinning, call_tcp_spinning},
     {"bare TCP, blocking", NULL, FABRIC_PING | FABRIC_STREAM, serve_tcp_blocking, call_tcp_blocking},
+    {"bare DPDK", "dpdk", FABRIC_PING | FABRIC_STREAM, fabric_dpdk_serve_bare, fabric_dpdk_call_bare},
 };
 
 const struct fabric_side *fabric_bare_sides(uint32_t *n)

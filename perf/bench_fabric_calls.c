@@ -1,6 +1,6 @@
 /*
- * Both ends of a measurement over one of hearsay's fabrics. The server keeps no state but a count for each peer: every message says what
- * it asks for.
+ * Both ends of a measurement over one of hearsay's fabrics. The server keeps no state but a count for each peer: every message says
+ * what it asks for.
  *
  *     ECHO    comes back as it is, as an ANSWER
  *     STREAM  is counted; every `value` of them a CREDIT with the count goes back
@@ -91,7 +91,7 @@ static int open_server(const struct fabric_job *job, struct server **out, struct
     struct server *server = calloc(1, sizeof *server);
     if (!server)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
-    int rc = fabric_endpoint_open(&server->endpoint, job, job->config->bind, err);
+    int rc = fabric_endpoint_open(&server->endpoint, job, true, err);
     if (rc) {
         free(server);
         return rc;
@@ -138,8 +138,8 @@ int fabric_serve_forever(const struct perf_config *config, struct error *err)
         return error_set(err, HS_ERR_IO, "signalfd: %s", strerror(errno));
     int rc = open_server(&job, &server, &info, err);
     if (rc == 0) {
-        printf("serving at %s until interrupted; over there: hearsay-perf fabric --fabric %s --connect %s\n", info.local, config->fabric,
-               info.local);
+        printf("serving at %s until interrupted; over there: hearsay-perf fabric --fabric %s --connect %s\n", info.local,
+               config->fabric, info.local);
         fflush(stdout);
         serve_until(server, over);
         close_server(server);
@@ -271,7 +271,7 @@ static int open_caller(struct caller *caller, const struct fabric_job *job, cons
     caller->memory = calloc(1, FABRIC_REGION_BYTES);
     if (!caller->message || !caller->memory)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
-    int rc = fabric_endpoint_open(&caller->endpoint, job, job->config->bind_calls, err);
+    int rc = fabric_endpoint_open(&caller->endpoint, job, false, err);
     if (rc)
         return rc;
     struct transport *transport = caller->endpoint.transport;

@@ -6,9 +6,11 @@
 #include <time.h>
 
 #include "core/serve/node_loop.h"
+#include "net/dpdk/dpdk.h"
 #include "net/net.h"
 #include "net/seal.h"
 #include "net/verbs/verbs.h"
+#include "perf/bench_fabric_dpdk.h"
 #include "perf/progress.h"
 
 enum { PATIENCE_MS = 10000 };
@@ -26,9 +28,14 @@ static struct net_tuning tuning(const struct perf_config *config)
     return t;
 }
 
-static int create_sockets(const struct perf_config *config, const char *bind, struct transport **out, struct error *err)
+static const char *bind_of(const struct perf_config *config, bool serves)
 {
-    struct transport_sockets_config sockets = {.bind = bind,
+    return serves ? config->bind : config->bind_calls;
+}
+
+static int create_sockets(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
+{
+    struct transport_sockets_config sockets = {.bind = bind_of(config, serves),
                                                .insecure_peers = true, /* nothing but measurements is said */
                                                .datagram_bytes = config->datagram_bytes,
                                                .tuning = tuning(config)};
@@ -36,18 +43,27 @@ static int create_sockets(const struct perf_config *config, const char *bind, st
 }
 
 /* The device is the one with the address of --bind, or the best. */
-static int create_verbs(const struct perf_config *config, const char *bind, struct transport **out, struct error *err)
+static int create_verbs(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
 {
-    struct transport_verbs_config verbs = {.bind = bind, .insecure_peers = true, .tuning = tuning(config)};
+    struct transport_verbs_config verbs = {.bind = bind_of(config, serves), .insecure_peers = true, .tuning = tuning(config)};
     return transport_verbs_create(&verbs, &env, out, err);
+}
+
+static int create_dpdk(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
+{
+    struct transport_dpdk_config dpdk = {.carrier = {.bind = fabric_dpdk_bind(bind_of(config, serves), serves), .eal = fabric_dpdk_eal(config, serves)},
+                                         .insecure_peers = true,
+                                         .tuning = tuning(config)};
+    return transport_dpdk_create(&dpdk, &env, out, err);
 }
 
 static const struct {
     const char *name;
-    int (*create)(const struct perf_config *config, const char *bind, struct transport **out, struct error *err);
+    int (*create)(const struct perf_config *config, bool serves, struct transport **out, struct error *err);
 } fabrics[] = {
     {"sockets", create_sockets},
     {"verbs", create_verbs},
+    {"dpdk", create_dpdk},
 };
 
 enum { FABRICS = sizeof fabrics / sizeof fabrics[0] };
@@ -71,13 +87,13 @@ bool fabric_is_known(const char *name)
     return false;
 }
 
-int fabric_endpoint_open(struct fabric_endpoint *endpoint, const struct fabric_job *job, const char *bind, struct error *err)
+int fabric_endpoint_open(struct fabric_endpoint *endpoint, const struct fabric_job *job, bool serves, struct error *err)
 {
     *endpoint = (struct fabric_endpoint){.adaptive = job->config->poll == PERF_POLL_ADAPTIVE, .control = -1};
     env = node_env_kernel();
     for (int i = 0; i < FABRICS; i++)
         if (strcmp(job->config->fabric, fabrics[i].name) == 0)
-            return fabrics[i].create(job->config, bind, &endpoint->transport, err);
+            return fabrics[i].create(job->config, serves, &endpoint->transport, err);
     return error_set(err, HS_ERR_INVALID, "\"%s\" is not a fabric; give one of %s", job->config->fabric, fabric_names());
 }
 
