@@ -249,7 +249,7 @@ static const struct options options = {
               "  hearsay-perf serve --url http://127.0.0.1:8080 --url http://127.0.0.1:8081 \\\n"
               "      --clients 8 --shared-prefix 512\n"
               "  hearsay-perf serve --clients 16 --rounds 7 --against http://127.0.0.1:8090\n"
-              "  hearsay-perf compare perf/baselines/kernels.csv kernels.json --tolerance 10%\n"
+              "  hearsay-perf compare perf/baselines/serve.csv serve.json --tolerance 10%\n"
               "Exit status: 0 good, 1 failed, 2 bad usage, 77 not possible on this machine.\n",
     .version = HEARSAY_VERSION,
     .specs = specs,
