@@ -7,7 +7,6 @@
 #include "core/base/panic.h"
 #include "core/model/dequantize.h"
 #include "core/model/model_weights.h"
-#include "core/model/w4.h"
 
 /* Sizes that shapes are made of. */
 enum size { SIZE_ONE, SIZE_D_MODEL, SIZE_D_FF, SIZE_Q, SIZE_KV, SIZE_D_HEAD, N_SIZES };
@@ -83,18 +82,19 @@ static bool find_tensor(const struct binder *b, const char *name, struct tensor_
     return true;
 }
 
-/* Folders say of 4-bit rows how many bytes they have (safetensors.h). */
-static bool is_packed_row(enum tensor_type type, uint64_t bytes, uint32_t cols)
+/* The columns that the file gives a row of cols values: of 4-bit rows, folders count the bytes (safetensors.h). False: it can hold no
+ * such row. */
+static bool stored_cols(const struct binder *b, enum tensor_type type, uint32_t cols, uint64_t *stored)
 {
-    struct w4_layout layout;
-    return w4_layout_of(type, &layout) && cols % W4_ROW_UNIT == 0 && bytes == w4_row_bytes(layout, cols);
+    *stored = cols;
+    return b->source->gguf || !tensor_is_w4(type) || tensor_row_bytes(type, cols, stored);
 }
 
 /* rows == 0: any number of rows. An absent tensor leaves *out absent, and is an error only if required. */
 static int bind(const struct binder *b, const char *name, uint32_t rows, uint32_t cols, bool required, struct tensor_view *out)
 {
     struct tensor_view view;
-    uint64_t found_rows, found_cols;
+    uint64_t found_rows, found_cols, wanted_cols;
     *out = (struct tensor_view){.type = TENSOR_NONE};
     if (!find_tensor(b, name, &view, &found_rows, &found_cols)) {
         if (!required)
@@ -105,13 +105,12 @@ static int bind(const struct binder *b, const char *name, uint32_t rows, uint32_
     if (view.type == TENSOR_NONE)
         return error_set(b->err, HS_ERR_UNSUPPORTED,
                          "%s: tensor \"%s\" is not in F32, F16 or BF16; use a checkpoint in one of these", b->source->path, name);
-    if (!b->source->gguf && is_packed_row(view.type, found_cols, cols))
-        found_cols = cols;
-    if (found_cols != cols || (rows ? found_rows != rows : found_rows < 1 || found_rows > INT32_MAX))
+    if (!stored_cols(b, view.type, cols, &wanted_cols) || found_cols != wanted_cols ||
+        (rows ? found_rows != rows : found_rows < 1 || found_rows > INT32_MAX))
         return error_set(b->err, HS_ERR_PARSE,
-                         "%s: tensor \"%s\" is %" PRIu64 " x %" PRIu64 " where %" PRIu64 " x %" PRIu32
+                         "%s: tensor \"%s\" is %" PRIu64 " x %" PRIu64 " where %" PRIu64 " x %" PRIu64
                          " belongs; get a whole copy of the model",
-                         b->source->path, name, found_rows, found_cols, rows ? rows : found_rows, cols);
+                         b->source->path, name, found_rows, found_cols, rows ? rows : found_rows, wanted_cols);
     view.rows = (uint32_t)found_rows;
     view.cols = cols;
     *out = view;
@@ -178,8 +177,7 @@ static int refuse_unknown(const struct binder *b)
 static bool has_packed_output(const struct binder *b)
 {
     const struct safetensors_tensor *t = safetensors_find(b->source->tensors, b->names->output);
-    struct w4_layout layout;
-    return t && w4_layout_of(t->type, &layout);
+    return t && tensor_is_w4(t->type);
 }
 
 static int bind_output(const struct binder *b, struct model_desc *desc)

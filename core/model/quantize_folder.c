@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -91,6 +92,7 @@ static bool is_copied(const char *name)
 
 static int write_file(const char *path, const struct model_file *content, struct error *err)
 {
+    unlink(path); /* it may be a link to the file that is copied */
     FILE *f = fopen(path, "wbe");
     if (!f)
         return error_set(err, HS_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));

@@ -34,7 +34,7 @@ static bool is_layer_matrix(const struct model_desc *m, const void *data)
 
 static bool is_wanted(const struct quantize_config *c, const struct model_desc *m, const struct tensor_view *t)
 {
-    if (t->cols % W4_ROW_UNIT)
+    if (t->rows == 0 || t->cols % W4_ROW_UNIT) /* an empty tensor may lie where another begins */
         return false;
     if (t->data == m->token_embedding.data)
         return !c->keep_embedding && (!c->keep_output || m->output.data != t->data);
@@ -88,6 +88,12 @@ static int compare_places(const void *a, const void *b)
     return (l > r) - (l < r);
 }
 
+/* A folder whose model uses the embedding for the output may hold a copy of it, which nobody reads. */
+static bool is_spare_output(const struct model_weights *w, const struct quantize_tensor *t)
+{
+    return !w->gguf && strcmp(t->source.name, "lm_head.weight") == 0 && strcmp(w->desc.output.name, t->source.name) != 0;
+}
+
 static int list_tensors(const struct quantize_config *c, struct quantize_plan *plan, struct error *err)
 {
     const struct model_weights *w = plan->model;
@@ -96,16 +102,18 @@ static int list_tensors(const struct quantize_config *c, struct quantize_plan *p
     if (!plan->tensors)
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", c->in);
     for (uint64_t i = 0; i < n; i++) {
-        struct quantize_tensor *t = &plan->tensors[plan->n++];
+        struct quantize_tensor *t = &plan->tensors[plan->n];
         if (w->gguf)
             take_gguf_tensor(gguf_tensor_at(w->gguf, i), t);
         else
             take_folder_tensor(safetensors_at(w->tensors, i), t);
-        struct w4_layout layout;
-        if (t->source.type == TENSOR_NONE || w4_layout_of(t->source.type, &layout))
+        if (is_spare_output(w, t))
+            continue;
+        if (t->source.type == TENSOR_NONE || tensor_is_w4(t->source.type))
             return error_set(err, HS_ERR_UNSUPPORTED, "%s: tensor \"%s\" %s; quantise the original model", c->in, t->source.name,
                              t->source.type == TENSOR_NONE ? "is not in F32, F16 or BF16" : "is in the 4-bit format already");
         decide(c, &w->desc, t);
+        plan->n++;
     }
     qsort(plan->tensors, plan->n, sizeof *plan->tensors, compare_places);
     return 0;
@@ -116,7 +124,7 @@ static void add_output(const struct quantize_config *c, struct quantize_plan *pl
 {
     struct quantize_tensor *added = &plan->tensors[plan->n];
     for (uint32_t i = 0; i < plan->n; i++)
-        if (plan->tensors[i].source.data == plan->model->desc.output.data)
+        if (plan->tensors[i].source.rows > 0 && plan->tensors[i].source.data == plan->model->desc.output.data)
             *added = plan->tensors[i];
     added->source.name = plan->model->gguf ? "output.weight" : "lm_head.weight";
     added->type = w4_type(c->layout);
@@ -277,12 +285,23 @@ static int fill_file(const struct quantize_config *c, const struct quantize_plan
     return rc;
 }
 
+static bool same_place(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 static int write_model(const struct quantize_config *c, const struct quantize_plan *plan, const char *path, double *error_share,
                        struct error *err)
 {
     char *part;
     if (asprintf(&part, "%s.part", path) < 0)
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
+    if (same_place(c->in, part)) {
+        int refused = error_set(err, HS_ERR_INVALID, "%s: is written to on the way to %s; give another place to write to", part, path);
+        free(part);
+        return refused;
+    }
     int fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int rc = fd < 0 ? error_set(err, HS_ERR_IO, "%s: cannot be written: %s", part, strerror(errno)) : 0;
     if (rc == 0)
@@ -298,12 +317,6 @@ static int write_model(const struct quantize_config *c, const struct quantize_pl
 }
 
 /* ---- all of it ---- */
-
-static bool same_place(const char *a, const char *b)
-{
-    struct stat of_a, of_b;
-    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-}
 
 static void summarize(const struct quantize_plan *plan, struct quantize_summary *out)
 {
@@ -329,11 +342,23 @@ static int write_folder(const struct quantize_config *c, const struct quantize_p
     return rc;
 }
 
+/* Renaming would put a file in the place of anything, a device too. */
+static int check_place(const char *out, bool is_folder, struct error *err)
+{
+    struct stat place;
+    if (stat(out, &place) < 0 || (is_folder ? S_ISDIR(place.st_mode) : S_ISREG(place.st_mode)))
+        return 0;
+    return error_set(err, HS_ERR_INVALID, "%s: is no %s, as the model is one; give another place to write to", out,
+                     is_folder ? "folder" : "file");
+}
+
 static int quantize_opened(const struct quantize_config *c, struct quantize_plan *plan, struct quantize_summary *summary,
                            struct error *err)
 {
     const bool is_folder = plan->model->gguf == NULL;
-    int rc = list_tensors(c, plan, err);
+    int rc = check_place(c->out, is_folder, err);
+    if (rc == 0)
+        rc = list_tensors(c, plan, err);
     if (rc < 0)
         return rc;
     if (splits_output(c, &plan->model->desc))

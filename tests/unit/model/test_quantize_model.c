@@ -160,6 +160,107 @@ static size_t read_file(const char *path, uint8_t **out)
     return (size_t)status.st_size;
 }
 
+/* Inserts text into the head of a folder's safetensors file, behind its beginning `start`. */
+static void add_to_head(const struct folder *f, const char *start, const char *text)
+{
+    uint8_t *bytes;
+    char path[2 * FOLDER_PATH];
+    uint64_t length;
+    const size_t at = sizeof length + strlen(start), more = strlen(text);
+    snprintf(path, sizeof path, "%s", folder_file(f, "model.safetensors"));
+    const size_t n = read_file(path, &bytes);
+    assert_memory_equal(bytes + sizeof length, start, strlen(start));
+    bytes = realloc(bytes, n + more);
+    assert_non_null(bytes);
+    memmove(bytes + at + more, bytes + at, n - at);
+    memcpy(bytes + at, text, more);
+    memcpy(&length, bytes, sizeof length);
+    length += more;
+    memcpy(bytes, &length, sizeof length);
+    folder_write(f, "model.safetensors", bytes, n + more);
+    free(bytes);
+}
+
+/* Tensors that the model ignores: an empty one where the embedding lies, and the output layer of a model that uses the embedding. */
+static void test_spare_tensors(void **state)
+{
+    static const char *const extras[] = {
+        "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[0,32],\"data_offsets\":[0,0]},",
+        "\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[0,32],\"data_offsets\":[0,0]},"};
+    for (int i = 0; i < 4; i++) {
+        struct folder source;
+        char name[16];
+        folder_copy(&source, "tests/vectors/tiny/qwen2");
+        add_to_head(&source, "{", extras[i / 2]);
+        snprintf(name, sizeof name, "spare%d", i);
+        check_model(source.path, name, (struct quantize_config){.layout = {.group = 32}, .keep_embedding = i % 2, .threads = 1});
+        folder_remove(&source);
+    }
+}
+
+/* Rows of U8 tensors have the bytes of packed rows, not as many bytes as values. */
+static void test_rows_of_a_wrong_length(void **state)
+{
+    char head[256], path[2 * FOLDER_PATH];
+    uint8_t *bytes;
+    uint64_t length;
+    struct folder f;
+    struct model_weights *w;
+    struct error err = {0};
+    folder_copy(&f, "tests/vectors/tiny/qwen2");
+    snprintf(path, sizeof path, "%s", folder_file(&f, "model.safetensors"));
+    size_t n = read_file(path, &bytes);
+    memcpy(&length, bytes, sizeof length);
+    const size_t data = n - sizeof length - length;
+    bytes = realloc(bytes, n + 264 * 32);
+    assert_non_null(bytes);
+    memset(bytes + n, 0, 264 * 32);
+    folder_write(&f, "model.safetensors", bytes, n + 264 * 32);
+    free(bytes);
+    snprintf(head, sizeof head,
+             "\"lm_head.weight\":{\"dtype\":\"U8\",\"shape\":[264,32],\"data_offsets\":[%zu,%zu]},", data, data + 264 * 32);
+    add_to_head(&f, "{\"__metadata__\":{", "\"hearsay.packing\":\"W4_G32\",");
+    add_to_head(&f, "{", head);
+    assert_int_equal(model_weights_open(f.path, &w, &err), HS_ERR_PARSE);
+    assert_text_contains(err.text, "\"lm_head.weight\" is 264 x 32 where 264 x 18 belongs");
+    folder_remove(&f);
+}
+
+/* What would be overwritten on the way is the source itself. */
+static void test_source_in_the_way(void **state)
+{
+    uint8_t *bytes, *after;
+    char in[2 * FOLDER_PATH], out[2 * FOLDER_PATH];
+    size_t n = read_file("tests/vectors/tiny/qwen3.gguf", &bytes);
+    folder_write(&place, "way.gguf.part", bytes, n);
+    snprintf(in, sizeof in, "%s", folder_file(&place, "way.gguf.part"));
+    snprintf(out, sizeof out, "%s", folder_file(&place, "way.gguf"));
+    struct quantize_config config = plain;
+    config.in = in;
+    config.out = out;
+    refuse(&config, HS_ERR_INVALID, "on the way");
+    assert_int_equal(read_file(in, &after), n);
+    assert_memory_equal(after, bytes, n);
+    free(after);
+    free(bytes);
+
+    struct folder source, target;
+    folder_copy(&source, "tests/vectors/tiny/qwen3");
+    folder_create(&target);
+    snprintf(in, sizeof in, "%s", folder_file(&source, "config.json"));
+    assert_int_equal(symlink(in, folder_file(&target, "config.json")), 0);
+    n = read_file(in, &bytes);
+    config.in = source.path;
+    config.out = target.path;
+    quantize(&config);
+    assert_int_equal(read_file(in, &after), n);
+    assert_memory_equal(after, bytes, n);
+    free(after);
+    free(bytes);
+    folder_remove(&source);
+    folder_remove(&target);
+}
+
 static void report(void *arg, double share)
 {
     double *last = arg;
@@ -207,6 +308,17 @@ static void test_refused(void **state)
     config.in = "tests/vectors/tiny/none.gguf";
     refuse(&config, HS_ERR_NOT_FOUND, "none.gguf");
     config.in = "tests/vectors/tiny/qwen3.gguf";
+    config.out = place.path;
+    refuse(&config, HS_ERR_INVALID, "is no file");
+    char pipe[2 * FOLDER_PATH]; /* as any device: it would be a file afterwards */
+    snprintf(pipe, sizeof pipe, "%s", folder_file(&place, "pipe"));
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    config.out = pipe;
+    refuse(&config, HS_ERR_INVALID, "is no file");
+    config.in = "tests/vectors/tiny/qwen3";
+    config.out = out;
+    refuse(&config, HS_ERR_INVALID, "is no folder");
+    config.in = "tests/vectors/tiny/qwen3.gguf";
     config.out = "/nonexistent/folder/out.gguf";
     refuse(&config, HS_ERR_IO, "/nonexistent/folder");
     assert_int_equal(access(other, F_OK), -1);
@@ -243,8 +355,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const folders[] = {"qwen3", "sharded", "split"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const folders[] = {"qwen3", "sharded", "split", "spare0", "spare1", "spare2", "spare3"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         struct folder f;
         snprintf(f.path, sizeof f.path, "%.200s/%s", place.path, folders[i]);
         folder_remove(&f);
@@ -256,6 +368,7 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_folders),
+                                       cmocka_unit_test(test_spare_tensors), cmocka_unit_test(test_source_in_the_way), cmocka_unit_test(test_rows_of_a_wrong_length),
                                        cmocka_unit_test(test_threads_and_progress), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_bad_weights)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
