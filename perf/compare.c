@@ -36,11 +36,15 @@ static const json_t *find_row(const json_t *result, const char *name, const char
     return NULL;
 }
 
-static void compare_value(struct comparison *c, const char *name, const char *metric, int column, const char *baseline_text)
+/* False: the text is no figure that anything can be held against. Empty: nothing to compare. */
+static bool compare_value(struct comparison *c, const char *name, const char *metric, int column, const char *baseline_text)
 {
+    char *end;
+    const double baseline = strtod(baseline_text, &end);
     if (!*baseline_text)
-        return;
-    double baseline = strtod(baseline_text, NULL);
+        return true;
+    if (*end || !isfinite(baseline) || baseline <= 0)
+        return false;
     const json_t *row = find_row(c->result, name, metric), *value = json_object_get(row, column_names[column]);
     double now = json_is_number(value) ? json_number_value(value) : NAN, change = now / baseline;
     bool worse = !(change >= 1 - c->tolerance);
@@ -51,6 +55,7 @@ static void compare_value(struct comparison *c, const char *name, const char *me
         printf(" %9.3f %7.3f%s\n", now, change, worse ? "  worse" : "");
     else
         printf(" %9s %7s  missing\n", "-", "-");
+    return true;
 }
 
 /* Where the columns wanted stand in the heading; false if one is missing. */
@@ -67,28 +72,39 @@ static bool find_columns(char *heading, size_t at[COLUMNS])
     return true;
 }
 
+/* One line of the baseline; false if it is damaged. */
+static bool compare_line(struct comparison *c, char *line, const size_t at[COLUMNS], const char *bench)
+{
+    char *fields[MAX_COLUMNS];
+    const size_t n = csv_split(line, fields, MAX_COLUMNS);
+    bool good = true;
+    if (n == 1 && !*fields[0])
+        return true;
+    for (int column = COLUMN_BENCH; column < COLUMNS; column++)
+        good &= at[column] < n;
+    if (!good || strcmp(fields[at[COLUMN_BENCH]], bench) != 0)
+        return good;
+    for (int column = COLUMN_SHARE; column <= COLUMN_RATIO; column++)
+        good &= compare_value(c, fields[at[COLUMN_CASE]], fields[at[COLUMN_METRIC]], column, fields[at[column]]);
+    return good;
+}
+
 static int compare_lines(struct comparison *c, FILE *file, const char *path, const char *bench, struct error *err)
 {
-    char *line = NULL, *fields[MAX_COLUMNS];
+    char *line = NULL;
     size_t cap = 0, at[COLUMNS];
+    int rc = 0;
     if (getline(&line, &cap, file) < 0 || !find_columns(line, at)) {
         free(line);
         return error_set(err, HS_ERR_PARSE, "%s: no baseline: its first line does not name bench, case, metric, share_of_limit, ratio",
                          path);
     }
     printf("%-36s %-22s %-15s %9s %9s %7s\n", "case", "metric", "", "baseline", "now", "ratio");
-    while (getline(&line, &cap, file) >= 0) {
-        size_t n = csv_split(line, fields, MAX_COLUMNS);
-        bool whole = true;
-        for (int column = COLUMN_BENCH; column < COLUMNS; column++)
-            whole &= at[column] < n;
-        if (!whole || strcmp(fields[at[COLUMN_BENCH]], bench) != 0)
-            continue;
-        for (int column = COLUMN_SHARE; column <= COLUMN_RATIO; column++)
-            compare_value(c, fields[at[COLUMN_CASE]], fields[at[COLUMN_METRIC]], column, fields[at[column]]);
-    }
+    for (unsigned number = 2; rc == 0 && getline(&line, &cap, file) >= 0; number++)
+        if (!compare_line(c, line, at, bench))
+            rc = error_set(err, HS_ERR_PARSE, "%s: line %u is damaged: columns or figures are missing; get a whole copy", path, number);
     free(line);
-    return 0;
+    return rc;
 }
 
 int compare_run(const char *baseline_csv, const char *result_json, double tolerance, struct error *err)

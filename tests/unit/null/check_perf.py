@@ -284,6 +284,15 @@ def check_compare(folder):
     assert 'prefill "21", of all' in run("compare", csv_path, json_path, expect=1).stdout
     write(share_of_limit="", ratio="")
     assert "no share or ratio" in run("compare", csv_path, json_path, expect=1).stderr
+    for wrong in ("much", "0", "-1", "0.5 x", "nan"):
+        write(share_of_limit=wrong)
+        assert "line 2 is damaged" in run("compare", csv_path, json_path, expect=1).stderr
+    write()
+    with open(csv_path, encoding="utf-8") as f:
+        whole = f.read()
+    with open(csv_path, "w", encoding="utf-8") as f:
+        f.write(whole + "engine,prefill")
+    assert "line 4 is damaged" in run("compare", csv_path, json_path, expect=1).stderr
     for wrong in ([], [csv_path], [csv_path, json_path, "third"], [csv_path, json_path, "--tolerance", "much"],
                   [csv_path, json_path, "--json", "-"]):
         run("compare", *wrong, expect=2)
