@@ -149,8 +149,8 @@ bool reliable_pacing_allows(struct session *session, uint64_t bytes)
         session->pacing_bytes = deepest;
     if (session->pacing_bytes >= (int64_t)bytes)
         return true;
-    uint64_t missing = (uint64_t)((int64_t)least / 4 - session->pacing_bytes); /* not for every datagram a turn of its own */
-    missing = missing > bytes ? missing : bytes;
+    int64_t worth = least / 4 > (int64_t)bytes ? least / 4 : (int64_t)bytes; /* not for every datagram a turn of its own */
+    uint64_t missing = (uint64_t)(worth - session->pacing_bytes);
     session->pacing_due_ns = self->now_ns + missing * session->rtt_ns / per_rtt + 1;
     reliable_timer_at(self, session->pacing_due_ns);
     return false;

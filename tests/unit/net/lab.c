@@ -103,10 +103,15 @@ static const struct carrier_ops tap_ops = {
 
 struct lab *lab_create(uint64_t seed, const struct sim_link *link, const struct net_tuning *tuning)
 {
+    const struct sim_net_config config = {.seed = seed, .link = *link};
+    return lab_create_on(&config, tuning);
+}
+
+struct lab *lab_create_on(const struct sim_net_config *config, const struct net_tuning *tuning)
+{
     struct lab *lab = calloc(1, sizeof *lab);
     assert_non_null(lab);
-    struct sim_net_config config = {.seed = seed, .link = *link};
-    lab->net = sim_net_create(&config);
+    lab->net = sim_net_create(config);
     assert_non_null(lab->net);
     lab->tuning = *tuning;
     lab->now_ns = 1000 * MS;

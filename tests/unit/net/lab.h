@@ -59,6 +59,7 @@ struct lab {
 extern const uint8_t lab_key[NET_GROUP_KEY_BYTES];
 
 struct lab *lab_create(uint64_t seed, const struct sim_link *link, const struct net_tuning *tuning);
+struct lab *lab_create_on(const struct sim_net_config *config, const struct net_tuning *tuning);
 void lab_destroy(struct lab *lab);
 void lab_start(struct lab *lab, uint32_t i);
 /* Without a word to anybody. */

@@ -352,6 +352,26 @@ static void test_pacing(void **state)
     lab_destroy(lab);
 }
 
+/* Long datagrams: what lacks to the next one is waited for, no longer, however much there is already. */
+static void test_pacing_of_long_datagrams(void **state)
+{
+    (void)state;
+    const struct sim_net_config config = {.seed = 19, .mtu = 60000, .link = {.delay_ns = 100 * MS}};
+    struct lab *lab = lab_create_on(&config, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 20, 59000); /* the window is 0.5 MB then: 2.5 MB/s and more */
+    lab_wait(lab, &lab->nodes[1].n_messages, 20, 60000);
+    lab_run_ms(lab, 1000);
+    uint64_t start = lab->now_ns;
+    lab_send_numbers(lab, 0, 0, 20, 1, 20000); /* two datagrams may go at once: this and one more, and two thirds of a third */
+    lab_send_numbers(lab, 0, 0, 21, 2, 59000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 23, 60000);
+    print_message("          three datagrams arrived within %llu ms\n", (unsigned long long)((lab->now_ns - start) / MS));
+    assert_true(lab->now_ns - start < 150 * MS); /* an acknowledgement would come after 200 */
+    lab_destroy(lab);
+}
+
 /* Who asks for no sealing talks only to those who ask for it as well. */
 static void test_unsealed_is_asked_for(void **state)
 {
@@ -747,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_loss_tolerance),
         cmocka_unit_test(test_tail_loss),
         cmocka_unit_test(test_pacing),
+        cmocka_unit_test(test_pacing_of_long_datagrams),
         cmocka_unit_test(test_unsealed_is_asked_for),
         cmocka_unit_test(test_jitter_is_not_loss),
         cmocka_unit_test(test_small_messages_share_datagrams),
