@@ -128,8 +128,9 @@ void cluster_metrics_member(struct cluster *c, struct member *m)
 {
     char labels[METRICS_LABEL_BYTES];
     metrics_label(labels, "peer", m->name[0] ? m->name : m->address);
-    metrics_release_gauge(c->metrics, m->replica_gauge); /* of an earlier name, or of the same */
+    struct gauge *earlier = m->replica_gauge; /* of another name, or of the same: then it keeps its value */
     m->replica_gauge = metrics_gauge(c->metrics, "hearsay_replica_blocks", labels, "Blocks known of each peer.", 1);
+    metrics_release_gauge(c->metrics, earlier);
 }
 
 static void update_limits(struct cluster *c, uint64_t now_ns)

@@ -231,6 +231,19 @@ static void test_idle_costs_little(void **state)
     stop();
 }
 
+/* Peers say hello every half minute; what is known of them stays known, in the metrics too. */
+static void test_replica_gauge_is_steady(void **state)
+{
+    start(2, 37, &lan);
+    add(1, 200);
+    world_run(&w, 2 * SECOND);
+    for (uint32_t i = 0; i < 14000; i++) {
+        assert_true(world_metric(&w.nodes[0], "hearsay_replica_blocks{peer=\"node1\"} ") == 200);
+        world_run(&w, 5 * MS);
+    }
+    stop();
+}
+
 static void test_slow_link_keeps_the_interval(void **state)
 {
     const struct world_link slow = {.delay_ns = 100 * MS};
@@ -349,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_flush_starts_a_new_epoch),
         cmocka_unit_test(test_byte_rate_is_capped),
         cmocka_unit_test(test_idle_costs_little),
+        cmocka_unit_test(test_replica_gauge_is_steady),
         cmocka_unit_test(test_slow_link_keeps_the_interval),
         cmocka_unit_test(test_other_model_is_left_out),
         cmocka_unit_test(test_other_page_size_is_left_out),
