@@ -12,6 +12,9 @@ HEARSAY_MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea37372811
 HEARSAY_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config curl unzip python3 python3-pip python3-venv
     libjansson-dev libpcre2-dev libutf8proc-dev libsodium-dev libssl-dev libmicrohttpd-dev
     libcurl4-openssl-dev libcmocka-dev)
+# Fabrics besides UDP; without them the node is built without (--fabric says what is missing).
+HEARSAY_VERBS_PACKAGES=(libibverbs-dev ibverbs-providers)
+HEARSAY_DPDK_PACKAGES=(libdpdk-dev)
 
 say() {
     printf '==> %s\n' "$*" >&2
@@ -39,6 +42,13 @@ install_packages() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
         fail "apt-get could not install: ${missing[*]}"
+}
+
+# try_packages WHAT NAME...: installs what is missing if it can; WHAT is left out if not, and it says so.
+try_packages() {
+    local what=$1
+    shift
+    (install_packages "$@") || say "$what left out: not all of these packages could be installed: $*"
 }
 
 # Copies what ninja says onto one line of a terminal ("[12/200]"); silent elsewhere.
