@@ -22,7 +22,8 @@ struct node { /* a queued event with its message */
 
 struct inproc_peer {
     char name[MAX_NAME];
-    bool wanted, up;
+    uint32_t number; /* place and turn: net.h */
+    bool wanted, up, closed;
     struct transport_peer_stats stats;
 };
 
@@ -60,19 +61,31 @@ static struct inproc *hub_find(const struct inproc_hub *hub, const char *name)
     return NULL;
 }
 
-static int peer_get(struct inproc *self, const char *name, uint32_t *out)
+static struct inproc_peer *peer_numbered(const struct inproc *self, uint32_t number)
 {
+    uint32_t place = net_peer_place(number);
+    const struct inproc_peer *peer = &self->peers[place < MAX_PEERS ? place : 0];
+    return place < self->n_peers && peer->number == number ? (struct inproc_peer *)(uintptr_t)peer : NULL;
+}
+
+/* The peer of that name, new if need be and then, when all places are taken, in a closed one's. NULL: no room. */
+static struct inproc_peer *peer_get(struct inproc *self, const char *name)
+{
+    struct inproc_peer *closed = NULL;
     for (uint32_t i = 0; i < self->n_peers; i++) {
-        if (strcmp(self->peers[i].name, name) == 0) {
-            *out = i;
-            return 0;
-        }
+        struct inproc_peer *peer = &self->peers[i];
+        if (strcmp(peer->name, name) == 0)
+            return peer;
+        if (peer->closed)
+            closed = peer;
     }
-    if (self->n_peers == MAX_PEERS)
-        return HS_ERR_LIMIT;
-    memcpy(self->peers[self->n_peers].name, name, strlen(name) + 1);
-    *out = self->n_peers++;
-    return 0;
+    if (self->n_peers == MAX_PEERS && closed == NULL)
+        return NULL;
+    uint32_t number = self->n_peers < MAX_PEERS ? self->n_peers : net_peer_next_number(closed->number);
+    struct inproc_peer *peer = self->n_peers < MAX_PEERS ? &self->peers[self->n_peers++] : closed;
+    *peer = (struct inproc_peer){.number = number};
+    memcpy(peer->name, name, strlen(name) + 1);
+    return peer;
 }
 
 /* Queues an event; with iov, a message of len bytes. */
@@ -104,24 +117,28 @@ static void connect_wanted(struct inproc *self)
     for (uint32_t i = 0; i < self->n_peers; i++) {
         struct inproc_peer *peer = &self->peers[i];
         struct inproc *other = peer->wanted && !peer->up ? hub_find(self->hub, peer->name) : NULL;
-        uint32_t back;
-        if (other == NULL || other == self || peer_get(other, self->name, &back) != 0)
+        struct inproc_peer *back = other != NULL && other != self ? peer_get(other, self->name) : NULL;
+        if (back == NULL)
             continue;
-        peer->up = other->peers[back].up = true;
-        push(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = i, .boot_id = other->boot_id}, NULL, 0, 0);
-        push(other, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = back, .boot_id = self->boot_id}, NULL, 0, 0);
+        peer->up = back->up = true;
+        peer->closed = back->closed = false;
+        push(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = peer->number, .boot_id = other->boot_id}, NULL, 0,
+             0);
+        push(other, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = back->number, .boot_id = self->boot_id}, NULL, 0,
+             0);
     }
 }
 
 static void disconnect(struct inproc *self, struct inproc_peer *peer)
 {
     struct inproc *other = peer->up ? hub_find(self->hub, peer->name) : NULL;
-    uint32_t back;
+    struct inproc_peer *back = other != NULL ? peer_get(other, self->name) : NULL;
     peer->up = false;
-    if (other == NULL || peer_get(other, self->name, &back) != 0)
+    if (back == NULL)
         return;
-    other->peers[back].up = false;
-    struct transport_event down = {.kind = TRANSPORT_PEER_DOWN, .peer = back, .status = HS_ERR_CLOSED, .boot_id = self->boot_id};
+    back->up = false;
+    struct transport_event down = {
+        .kind = TRANSPORT_PEER_DOWN, .peer = back->number, .status = HS_ERR_CLOSED, .boot_id = self->boot_id};
     push(other, &down, NULL, 0, 0);
 }
 
@@ -147,33 +164,36 @@ static int inproc_resolve(struct transport *transport, const char *address, uint
     struct inproc *self = self_of(transport);
     if (address[0] == '\0' || strlen(address) >= MAX_NAME)
         return HS_ERR_PARSE;
-    int status = peer_get(self, address, peer);
-    if (status == 0)
-        self->peers[*peer].wanted = true;
-    return status;
-}
-
-static int inproc_address(const struct transport *transport, uint32_t peer, char *text, size_t size)
-{
-    const struct inproc *self = self_of(transport);
-    if (peer >= self->n_peers)
-        return HS_ERR_NOT_FOUND;
-    size_t len = strlen(self->peers[peer].name);
-    if (len >= size)
+    struct inproc_peer *found = peer_get(self, address);
+    if (found == NULL)
         return HS_ERR_LIMIT;
-    memcpy(text, self->peers[peer].name, len + 1);
+    found->wanted = true;
+    found->closed = false;
+    *peer = found->number;
     return 0;
 }
 
-static struct inproc *live_peer(struct inproc *self, uint32_t peer)
+static int inproc_address(const struct transport *transport, uint32_t number, char *text, size_t size)
 {
-    return peer < self->n_peers && self->peers[peer].up ? hub_find(self->hub, self->peers[peer].name) : NULL;
+    const struct inproc_peer *peer = peer_numbered(self_of(transport), number);
+    if (peer == NULL)
+        return HS_ERR_NOT_FOUND;
+    size_t len = strlen(peer->name);
+    if (len >= size)
+        return HS_ERR_LIMIT;
+    memcpy(text, peer->name, len + 1);
+    return 0;
+}
+
+static struct inproc *live_peer(struct inproc *self, uint32_t number)
+{
+    const struct inproc_peer *peer = peer_numbered(self, number);
+    return peer != NULL && peer->up ? hub_find(self->hub, peer->name) : NULL;
 }
 
 static int inproc_send(struct transport *transport, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
 {
     struct inproc *self = self_of(transport), *other = live_peer(self, peer);
-    uint32_t back;
     if (other == NULL)
         return HS_ERR_CLOSED;
     size_t len = 0, limit = flags & TRANSPORT_UNRELIABLE ? MAX_UNRELIABLE : MAX_MESSAGE;
@@ -184,13 +204,14 @@ static int inproc_send(struct transport *transport, uint32_t peer, const struct 
     }
     if (other->queued_messages >= QUEUE_MESSAGES || other->queued_bytes + len > QUEUE_BYTES)
         return HS_ERR_BUSY;
-    int status = peer_get(other, self->name, &back);
-    if (status == 0)
-        status =
-            push(other, &(struct transport_event){.kind = TRANSPORT_MESSAGE, .peer = back, .boot_id = self->boot_id}, iov, n, len);
+    struct inproc_peer *back = peer_get(other, self->name);
+    if (back == NULL)
+        return HS_ERR_LIMIT;
+    struct transport_event event = {.kind = TRANSPORT_MESSAGE, .peer = back->number, .boot_id = self->boot_id};
+    int status = push(other, &event, iov, n, len);
     if (status != 0)
         return status;
-    self->peers[peer].stats.sent_messages++;
+    peer_numbered(self, peer)->stats.sent_messages++;
     self->stats.sent_messages++;
     self->stats.sent_bytes += len;
     return 0;
@@ -214,7 +235,9 @@ static int inproc_poll(struct transport *transport, uint64_t now_ns, struct tran
         if (node->event.kind == TRANSPORT_MESSAGE) {
             self->queued_messages--;
             self->queued_bytes -= node->event.len;
-            self->peers[node->event.peer].stats.received_messages++;
+            struct inproc_peer *peer = peer_numbered(self, node->event.peer);
+            if (peer != NULL)
+                peer->stats.received_messages++;
             self->stats.received_messages++;
             self->stats.received_bytes += node->event.len;
         }
@@ -285,16 +308,18 @@ static int inproc_read(struct transport *transport, uint32_t peer, uint32_t numb
     return push(self, &done, NULL, 0, 0);
 }
 
-static void inproc_close_peer(struct transport *transport, uint32_t index)
+static void inproc_close_peer(struct transport *transport, uint32_t number)
 {
     struct inproc *self = self_of(transport);
-    if (index >= self->n_peers)
+    struct inproc_peer *peer = peer_numbered(self, number);
+    if (peer == NULL)
         return;
-    self->peers[index].wanted = false;
-    disconnect(self, &self->peers[index]);
+    peer->wanted = false;
+    peer->closed = true;
+    disconnect(self, peer);
     for (struct node **at = &self->queue; *at != NULL;) { /* nothing that it sent before is handed out any more */
         struct node *node = *at;
-        if (node->event.peer != index) {
+        if (node->event.peer != number) {
             at = &node->next;
             continue;
         }
@@ -310,12 +335,12 @@ static void inproc_close_peer(struct transport *transport, uint32_t index)
         self->queue_tail = &(*self->queue_tail)->next;
 }
 
-static int inproc_peer_stats(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out)
+static int inproc_peer_stats(const struct transport *transport, uint32_t number, struct transport_peer_stats *out)
 {
-    const struct inproc *self = self_of(transport);
-    if (peer >= self->n_peers)
+    const struct inproc_peer *peer = peer_numbered(self_of(transport), number);
+    if (peer == NULL)
         return HS_ERR_NOT_FOUND;
-    *out = self->peers[peer].stats;
+    *out = peer->stats;
     return 0;
 }
 

@@ -24,6 +24,23 @@
 
 enum { NET_GROUP_KEY_BYTES = 32 };
 
+/*
+ * A peer's number is its place in the table, and above it how often the place has changed hands: so a number that somebody still
+ * holds is known to be void. It comes again after 32,768 more owners of the place, and as the one closed longest ago goes first,
+ * after as many times max_peers newcomers. Numbers stay below 2^31.
+ */
+enum { NET_PEER_PLACE_BITS = 16, NET_MAX_PEERS = 1 << NET_PEER_PLACE_BITS };
+
+static inline uint32_t net_peer_place(uint32_t number)
+{
+    return number & (NET_MAX_PEERS - 1);
+}
+
+static inline uint32_t net_peer_next_number(uint32_t number)
+{
+    return (number + NET_MAX_PEERS) & INT32_MAX;
+}
+
 /* Zero in any field takes the default named beside it. */
 struct net_tuning {
     uint64_t peer_timeout_ns;      /* 5 s without an acknowledgement of what was sent: the peer is down */
@@ -36,7 +53,7 @@ struct net_tuning {
     uint64_t rekey_ns;             /* 10 min: age at which a sending key is replaced ... */
     uint64_t rekey_packets;        /* ... or after 2^24 datagrams */
     uint32_t send_buffer_bytes;    /* 4 MiB per peer, at least 2 MiB: beyond it send says HS_ERR_BUSY */
-    uint32_t max_peers;            /* 1024 */
+    uint32_t max_peers;            /* 1024, at most NET_MAX_PEERS; closed ones make room for newcomers */
     uint32_t max_half_open;        /* 64 handshakes that others began; over a quarter of it they must prove their address */
     uint32_t ciphers;              /* mask of 1 << enum seal_cipher; all that this CPU does well, never SEAL_CIPHER_NONE */
 };

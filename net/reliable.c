@@ -262,7 +262,7 @@ static int reliable_resolve(struct transport *transport, const char *text, uint3
     struct reliable *self = self_of(transport);
     uint64_t key = reliable_hash(self, text, strlen(text));
     uint64_t *known = u64_map_get(&self->peer_by_text, key);
-    struct peer *peer = known ? self->peers[*known] : NULL;
+    struct peer *peer = known ? reliable_peer_numbered(self, (uint32_t)*known) : NULL;
     if (peer == NULL) {
         struct carrier_address address;
         int status = self->carrier->ops->resolve(self->carrier, text, &address);
@@ -272,8 +272,9 @@ static int reliable_resolve(struct transport *transport, const char *text, uint3
         if (peer == NULL)
             return HS_ERR_LIMIT;
         if (self->peer_by_text.len < 4 * (size_t)self->tuning.max_peers)
-            u64_map_put(&self->peer_by_text, key, peer->index);
+            u64_map_put(&self->peer_by_text, key, peer->number);
     }
+    peer->closed = false;
     if (!peer->wanted) {
         peer->wanted = true;
         peer->retry_ns = self->tuning.connect_retry_min_ns;
@@ -281,25 +282,26 @@ static int reliable_resolve(struct transport *transport, const char *text, uint3
         reliable_timer_at(self, 0);
     }
     reliable_hurry(self, peer);
-    *out = peer->index;
+    *out = peer->number;
     return 0;
 }
 
-static int reliable_address(const struct transport *transport, uint32_t peer, char *text, size_t size)
+static int reliable_address(const struct transport *transport, uint32_t number, char *text, size_t size)
 {
     const struct reliable *self = self_of(transport);
-    if (peer >= self->n_peers)
+    const struct peer *peer = reliable_peer_numbered(self, number);
+    if (peer == NULL)
         return HS_ERR_NOT_FOUND;
-    self->carrier->ops->format(self->carrier, &self->peers[peer]->address, text, size);
+    self->carrier->ops->format(self->carrier, &peer->address, text, size);
     return 0;
 }
 
-static int reliable_send(struct transport *transport, uint32_t index, const struct iovec *iov, int n, uint32_t flags)
+static int reliable_send(struct transport *transport, uint32_t number, const struct iovec *iov, int n, uint32_t flags)
 {
     struct reliable *self = self_of(transport);
-    if (index >= self->n_peers || self->peers[index]->up == NULL)
+    struct peer *peer = reliable_peer_numbered(self, number);
+    if (peer == NULL || peer->up == NULL)
         return HS_ERR_CLOSED;
-    struct peer *peer = self->peers[index];
     size_t len = 0;
     for (int i = 0; i < n; i++) {
         if (iov[i].iov_len > WIRE_MAX_MESSAGE - len)
@@ -316,13 +318,16 @@ static int reliable_send(struct transport *transport, uint32_t index, const stru
     return 0;
 }
 
-static void reliable_close_peer(struct transport *transport, uint32_t index)
+static void reliable_close_peer(struct transport *transport, uint32_t number)
 {
     struct reliable *self = self_of(transport);
-    if (index >= self->n_peers)
+    struct peer *peer = reliable_peer_numbered(self, number);
+    if (peer == NULL)
         return;
-    struct peer *peer = self->peers[index];
     peer->wanted = false;
+    if (!peer->closed)
+        peer->closed_ns = self->now_ns;
+    peer->closed = true;
     if (peer->outgoing != NULL) {
         reliable_session_free(peer->outgoing);
         peer->outgoing = NULL;
@@ -335,26 +340,27 @@ static void reliable_close_peer(struct transport *transport, uint32_t index)
     }
     for (uint64_t i = self->ready_head; i < self->ready_tail; i++) {
         struct ready_event *ready = &self->ready[i & (self->ready_cap - 1)];
-        if (ready->event.peer == index)
+        if (ready->event.peer == number)
             ready->dropped = true;
     }
 }
 
-static int reliable_peer_stats(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out)
+static int reliable_peer_stats(const struct transport *transport, uint32_t number, struct transport_peer_stats *out)
 {
-    const struct reliable *self = self_of(transport);
-    if (peer >= self->n_peers)
+    const struct peer *peer = reliable_peer_numbered(self_of(transport), number);
+    if (peer == NULL)
         return HS_ERR_NOT_FOUND;
-    *out = self->peers[peer]->stats;
+    *out = peer->stats;
     return 0;
 }
 
 static void reliable_stats(const struct transport *transport, struct transport_stats *out)
 {
     const struct reliable *self = self_of(transport);
-    uint64_t fullest = 0, fullest_unreliable = 0;
+    uint64_t fullest = 0, fullest_unreliable = 0, n_closed = 0;
     for (uint32_t i = 0; i < self->n_peers; i++) {
         const struct session *session = self->peers[i]->up;
+        n_closed += self->peers[i]->closed;
         if (session == NULL)
             continue;
         uint64_t queued = session->ring_head - session->ring_tail;
@@ -363,7 +369,7 @@ static void reliable_stats(const struct transport *transport, struct transport_s
     }
     const struct transport_stats *s = &self->stats;
     *out = *s;
-    out->peers = (struct transport_bound){self->n_peers, self->tuning.max_peers, s->peers.hits};
+    out->peers = (struct transport_bound){self->n_peers - n_closed, self->tuning.max_peers, s->peers.hits};
     out->half_open = (struct transport_bound){self->n_half_open, self->tuning.max_half_open, s->half_open.hits};
     out->send_bytes = (struct transport_bound){fullest, self->tuning.send_buffer_bytes, s->send_bytes.hits};
     out->unreliable_bytes = (struct transport_bound){fullest_unreliable, RELIABLE_UNRELIABLE_BYTES, s->unreliable_bytes.hits};
@@ -455,6 +461,7 @@ static struct net_tuning with_defaults(const struct net_tuning *given)
     t.rekey_packets = t.rekey_packets ? t.rekey_packets : 1 << 24;
     t.send_buffer_bytes = t.send_buffer_bytes ? t.send_buffer_bytes : 4 << 20;
     t.max_peers = t.max_peers ? t.max_peers : 1024;
+    t.max_peers = t.max_peers < NET_MAX_PEERS ? t.max_peers : NET_MAX_PEERS;
     t.max_half_open = t.max_half_open ? t.max_half_open : 64;
     uint32_t available = seal_ciphers_available() | (t.ciphers & 1u << SEAL_CIPHER_NONE);
     t.ciphers = t.ciphers ? t.ciphers & available : available;

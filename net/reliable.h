@@ -2,7 +2,7 @@
  * Inside of the reliable transport, shared by the reliable_*.c files only. The wire format is in docs/protocol-fabric.md.
  *
  *     transport
- *      |- peers[]      one per remote address, for ever        peer -> up (session), outgoing (session)
+ *      |- peers[]      one per remote address, until closed    peer -> up (session), outgoing (session)
  *      |- half_open[]  sessions that others began and that have not proved a round trip yet
  *      |- sessions     id on the wire -> session (outgoing, half open or up)
  *      |- active       sessions with something to send at the next flush
@@ -43,8 +43,8 @@ struct reliable {
 
     struct peer **peers;
     uint32_t n_peers;
-    struct u64_map peer_by_address; /* hash of address -> index */
-    struct u64_map peer_by_text;    /* hash of text -> index */
+    struct u64_map peer_by_address; /* hash of address -> place in peers */
+    struct u64_map peer_by_text;    /* hash of text -> number */
     struct u64_map reports;         /* hash of address and topic -> times seen, for saying things once */
     struct session **sessions;      /* [sessions_cap], a power of two: by the low bits of the local id, which no two have alike */
     uint32_t sessions_cap;
@@ -83,6 +83,8 @@ bool reliable_report(struct reliable *self, const struct carrier_address *addres
 /* reliable_peer.c: peers and sessions */
 struct peer *reliable_peer_find(struct reliable *self, const struct carrier_address *address);
 struct peer *reliable_peer_get(struct reliable *self, const struct carrier_address *address); /* made when new; NULL at the bound */
+/* The peer of that number, or NULL: none has it, or none has it any more. */
+struct peer *reliable_peer_numbered(const struct reliable *self, uint32_t number);
 struct session *reliable_session_create(struct reliable *self, const struct carrier_address *address, enum session_state state);
 void reliable_session_free(struct session *session);
 struct session *reliable_session_find(struct reliable *self, uint32_t local_id);

@@ -385,7 +385,7 @@ bool reliable_confirm_half_open(struct session *session)
         char text[TRANSPORT_ADDRESS_TEXT];
         format_address(self, &session->address, text);
         if (reliable_report(self, &session->address, 'p', 1))
-            log_warn("net", "peer %s refused: %u peers are known, which is the limit", text, self->n_peers);
+            log_warn("net", "peer %s refused: %u peers are in use, which is the limit", text, self->n_peers);
         return false;
     }
     reliable_half_open_forget(session);

@@ -20,25 +20,61 @@ struct peer *reliable_peer_find(struct reliable *self, const struct carrier_addr
     return same_address(&peer->address, address) ? peer : NULL;
 }
 
+struct peer *reliable_peer_numbered(const struct reliable *self, uint32_t number)
+{
+    uint32_t place = net_peer_place(number);
+    return place < self->n_peers && self->peers[place]->number == number ? self->peers[place] : NULL;
+}
+
+/* Names that led to the peer are to be looked up again. */
+static void forget_texts(struct reliable *self, const struct peer *peer)
+{
+    uint64_t key, number;
+    for (size_t cursor = 0; u64_map_next(&self->peer_by_text, &cursor, &key, &number);) {
+        if (number == peer->number) {
+            u64_map_remove(&self->peer_by_text, key);
+            cursor = 0;
+        }
+    }
+}
+
+/* All places are taken: the peer that was closed longest ago makes room. Its number ends with it. */
+static struct peer *take_place(struct reliable *self, const struct carrier_address *address, uint64_t key)
+{
+    struct peer *oldest = NULL;
+    for (uint32_t i = 0; i < self->n_peers; i++) {
+        struct peer *peer = self->peers[i];
+        if (peer->closed && (oldest == NULL || peer->closed_ns < oldest->closed_ns))
+            oldest = peer;
+    }
+    if (oldest == NULL || u64_map_put(&self->peer_by_address, key, net_peer_place(oldest->number)) != 0) {
+        self->stats.peers.hits += oldest == NULL;
+        return NULL;
+    }
+    u64_map_remove(&self->peer_by_address, reliable_hash(self, oldest->address.bytes, oldest->address.len));
+    forget_texts(self, oldest);
+    *oldest = (struct peer){
+        .address = *address, .number = net_peer_next_number(oldest->number), .retry_ns = self->tuning.connect_retry_min_ns};
+    return oldest;
+}
+
 struct peer *reliable_peer_get(struct reliable *self, const struct carrier_address *address)
 {
     struct peer *peer = reliable_peer_find(self, address);
     if (peer != NULL)
         return peer;
-    if (self->n_peers == self->tuning.max_peers) {
-        self->stats.peers.hits++;
-        return NULL;
-    }
     uint64_t key = reliable_hash(self, address->bytes, address->len);
     if (u64_map_get(&self->peer_by_address, key) != NULL)
         return NULL; /* two addresses with one keyed 64-bit hash: as good as never */
+    if (self->n_peers == self->tuning.max_peers)
+        return take_place(self, address, key);
     peer = calloc(1, sizeof *peer);
     if (peer == NULL || u64_map_put(&self->peer_by_address, key, self->n_peers) != 0) {
         free(peer);
         return NULL;
     }
     peer->address = *address;
-    peer->index = self->n_peers;
+    peer->number = self->n_peers;
     peer->retry_ns = self->tuning.connect_retry_min_ns;
     self->peers[self->n_peers++] = peer;
     return peer;
@@ -141,10 +177,11 @@ void reliable_session_up(struct session *session, struct peer *peer)
     session->peer = peer;
     session->heard_ns = session->progress_ns = self->now_ns;
     peer->up = session;
+    peer->closed = false;
     peer->retry_ns = self->tuning.connect_retry_min_ns;
     peer->stats.rtt_ns = session->rtt_ns;
     peer->stats.rtt_variance_ns = session->rtt_variance_ns;
-    struct ready_event *ready = reliable_event(self, TRANSPORT_PEER_UP, peer->index, NULL, NULL);
+    struct ready_event *ready = reliable_event(self, TRANSPORT_PEER_UP, peer->number, NULL, NULL);
     if (ready != NULL)
         ready->event.boot_id = session->boot_id;
     if (self->tuning.keep_alive_ns != UINT64_MAX)
@@ -156,7 +193,7 @@ void reliable_session_down(struct session *session, int status)
     struct reliable *self = session->owner;
     struct peer *peer = session->peer;
     hs_assert(peer != NULL && peer->up == session);
-    struct ready_event *ready = reliable_event(self, TRANSPORT_PEER_DOWN, peer->index, NULL, NULL);
+    struct ready_event *ready = reliable_event(self, TRANSPORT_PEER_DOWN, peer->number, NULL, NULL);
     if (ready != NULL) {
         ready->event.status = status;
         ready->event.boot_id = session->boot_id;

@@ -36,7 +36,7 @@ static void deliver(struct session *session, const uint8_t *data, uint32_t len, 
     struct reliable *self = session->owner;
     if (buffer != NULL)
         buffer->references++;
-    struct ready_event *ready = reliable_event(self, TRANSPORT_MESSAGE, session->peer->index, buffer, message);
+    struct ready_event *ready = reliable_event(self, TRANSPORT_MESSAGE, session->peer->number, buffer, message);
     if (ready == NULL)
         return;
     ready->event.boot_id = session->boot_id;

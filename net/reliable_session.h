@@ -116,10 +116,11 @@ struct session {
 
 struct peer {
     struct carrier_address address;
-    uint32_t index;
-    bool wanted; /* resolved by us and not closed: keep trying */
+    uint32_t number; /* as those above know it: the place in peers[], and how often that has changed hands */
+    bool wanted;     /* resolved by us and not closed: keep trying */
+    bool closed;     /* let go, and not heard of since: the place goes to a newcomer when there is no other */
     struct session *up, *outgoing;
-    uint64_t retry_ns, next_attempt_ns;
+    uint64_t retry_ns, next_attempt_ns, closed_ns;
     struct transport_peer_stats stats;
 };
 

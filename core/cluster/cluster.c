@@ -164,10 +164,8 @@ static void on_peer_up(struct cluster *c, const struct transport_event *event, u
         add_alias(c, known, m, event->peer);
         return;
     }
-    if (known && known != m) {
-        c->transport->ops->close_peer(c->transport, known->peer);
-        member_free(c, known);
-    }
+    if (known && known != m)
+        member_forget(c, known);
     if (!m)
         m = member_add(c, event->peer);
     if (!m) {
@@ -187,6 +185,8 @@ static void on_peer_up(struct cluster *c, const struct transport_event *event, u
 static void on_peer_down(struct cluster *c, const struct transport_event *event, uint64_t now_ns)
 {
     struct member *m = member_by_peer(c, event->peer);
+    if (!m)
+        c->transport->ops->close_peer(c->transport, event->peer); /* nobody else here would ever let it go */
     if (!m || !m->up || m->peer != event->peer)
         return;
     m->up = false;

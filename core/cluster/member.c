@@ -69,6 +69,14 @@ void member_free(struct cluster *c, struct member *m)
     free(m);
 }
 
+void member_forget(struct cluster *c, struct member *m)
+{
+    c->transport->ops->close_peer(c->transport, m->peer);
+    if (m->has_alias)
+        c->transport->ops->close_peer(c->transport, m->alias);
+    member_free(c, m);
+}
+
 /* Everything that belonged to the process which had the old boot id is void. */
 void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint64_t now_ns)
 {
@@ -167,10 +175,11 @@ void members_reap(struct cluster *c, uint64_t now_ns)
 {
     for (uint32_t i = c->n_members; i-- > 0;) {
         struct member *m = c->members[i];
-        uint64_t keep_s = m->state == CLUSTER_PEER_LEFT ? REAP_LEFT_S : m->state == CLUSTER_PEER_DEAD ? REAP_DEAD_S : 0;
-        if (!keep_s || m->seed || m->up || now_ns - m->state_since_ns < keep_s * SECOND)
+        bool is_gone = m->state == CLUSTER_PEER_LEFT || m->state == CLUSTER_PEER_DEAD;
+        if (!is_gone && m->state != CLUSTER_PEER_JOINING) /* who is joining and not up may never come, or was gone before a word */
             continue;
-        c->transport->ops->close_peer(c->transport, m->peer);
-        member_free(c, m);
+        uint64_t keep_s = m->state == CLUSTER_PEER_LEFT ? REAP_LEFT_S : REAP_DEAD_S;
+        if (!m->seed && !m->up && now_ns - m->state_since_ns >= keep_s * SECOND)
+            member_forget(c, m);
     }
 }

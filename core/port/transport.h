@@ -2,8 +2,11 @@
  * A transport carries sealed, authenticated messages between the nodes of one group: sockets, verbs, DPDK, in-process,
  * simulated. One conformance suite (tests/conform) holds for all.
  *
- * Peers are small integers, given out at resolve (we call) or at TRANSPORT_PEER_UP (they call); one peer per remote
- * address, never reused while the transport lives. A peer is usable from PEER_UP to PEER_DOWN; resolving is enough to make
+ * Peers are integers below 2^31, given out at resolve (we call) or at TRANSPORT_PEER_UP (they call); one per remote address, until
+ * it is closed. What a closed peer holds goes to another address when room is needed (it keeps its number if it comes up or is
+ * resolved before that, and else gets a new one); its number then names nobody: send says HS_ERR_CLOSED, close_peer does nothing.
+ * So whoever has no use for a peer any more, also for one that called and is down, must close it, or newcomers find no room in the
+ * end. A peer is usable from PEER_UP to PEER_DOWN; resolving is enough to make
  * a transport keep trying to bring the peer up, with back-off, until close_peer; resolving again begins the back-off anew, for
  * those who have reason to think that the peer is back. A restarted process is seen as PEER_DOWN followed by PEER_UP with
  * another boot id.
@@ -63,7 +66,7 @@ struct transport_bound {
 struct transport_stats {
     uint64_t sent_messages, received_messages, sent_bytes, received_bytes;
     uint64_t retransmits, duplicates, rejected; /* rejected: failed to authenticate, replayed or malformed */
-    struct transport_bound peers;               /* addresses; hits: newcomers refused */
+    struct transport_bound peers;               /* addresses, without closed ones; hits: newcomers refused */
     struct transport_bound half_open;           /* handshakes that others began; hits: put off by a proof of address, or dropped */
     struct transport_bound send_bytes;          /* queued to one peer, used: to the fullest; hits: HS_ERR_BUSY, for the window too */
     struct transport_bound unreliable_bytes;    /* the same of unreliable messages */
@@ -77,7 +80,7 @@ struct transport_ops {
     void (*info)(const struct transport *transport, struct transport_info *out);
     /* Address text to peer; the same text gives the same peer. 0 or HS_ERR_PARSE, HS_ERR_NOT_FOUND, HS_ERR_LIMIT. */
     int (*resolve)(struct transport *transport, const char *address, uint32_t *peer);
-    /* The peer's address in a form that resolve takes. */
+    /* The peer's address in a form that resolve takes. 0 or HS_ERR_NOT_FOUND, HS_ERR_LIMIT. */
     int (*address)(const struct transport *transport, uint32_t peer, char *text, size_t size);
     /* Queues one message of n pieces, copied before return. 0, HS_ERR_BUSY (queue or window full), HS_ERR_CLOSED (not up), HS_ERR_LIMIT (too long). */
     int (*send)(struct transport *transport, uint32_t peer, const struct iovec *iov, int n, uint32_t flags);
@@ -93,7 +96,7 @@ struct transport_ops {
     int (*publish)(struct transport *transport, uint32_t region, const void *base, size_t len);
     /* One-sided read of a peer's region into registered memory; completes as READ_DONE. 0 or HS_ERR_UNSUPPORTED, HS_ERR_BUSY, HS_ERR_CLOSED. */
     int (*read)(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie);
-    /* Lets a peer go: nothing more is sent to it or tried; it may still call us. */
+    /* Lets a peer go, and in time its number: nothing more is sent to it or tried; it may still call us. */
     void (*close_peer)(struct transport *transport, uint32_t peer);
     int (*peer_stats)(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out);
     void (*stats)(const struct transport *transport, struct transport_stats *out);

@@ -8,7 +8,7 @@ void verbs_buffer_unref(struct verbs *self, struct verbs_buffer *buffer)
     hs_assert(buffer->references > 0);
     if (--buffer->references > 0)
         return;
-    struct verbs_link *link = buffer->link_id != 0 ? self->links[buffer->peer] : NULL;
+    struct verbs_link *link = buffer->link_id != 0 ? self->links[net_peer_place(buffer->peer)] : NULL;
     if (link != NULL && link->id == buffer->link_id)
         verbs_return_credit(link);
     rail_return(buffer->rail, buffer);

@@ -10,7 +10,7 @@
 
 void verbs_link_open(struct verbs *self, uint32_t peer, uint64_t boot_id)
 {
-    hs_assert(self->links[peer] == NULL);
+    hs_assert(self->links[net_peer_place(peer)] == NULL);
     struct verbs_link *link = calloc(1, sizeof *link);
     struct read_queue *reads = calloc(1, sizeof *reads);
     if (link == NULL || reads == NULL) {
@@ -25,7 +25,7 @@ void verbs_link_open(struct verbs *self, uint32_t peer, uint64_t boot_id)
     link->reads = reads;
     for (int i = 0; i < CONTROL_PAIRS; i++)
         link->pairs[i] = (struct verbs_pair){.next_attempt_ns = UINT64_MAX, .retry_ns = self->tuning.connect_retry_min_ns};
-    self->links[peer] = link;
+    self->links[net_peer_place(peer)] = link;
     verbs_link_reset(link);
     link->pairs[CONTROL_MESSAGES].epoch = 1;
     verbs_pair_offer(link, CONTROL_MESSAGES);
@@ -50,7 +50,7 @@ void verbs_link_end(struct verbs_link *link, int status)
     if (was_up && status != 0)
         verbs_link_down(link, status);
     deactivate(link);
-    link->owner->links[link->peer] = NULL;
+    link->owner->links[net_peer_place(link->peer)] = NULL;
     sodium_memzero(link->secret, sizeof link->secret);
     free(link->ring);
     free(link->unreliable);
@@ -84,7 +84,7 @@ void verbs_link_reset(struct verbs_link *link)
 void verbs_link_up(struct verbs_link *link)
 {
     struct verbs *self = link->owner;
-    struct transport_peer_stats bootstrap, *stats = &self->peer_stats[link->peer];
+    struct transport_peer_stats bootstrap, *stats = &self->peer_stats[net_peer_place(link->peer)];
     link->progress_ns = link->ping_ns = link->sent_ns = link->heard_ns = self->now_ns;
     if (self->bootstrap->ops->peer_stats(self->bootstrap, link->peer, &bootstrap) == 0) { /* until we have measured */
         stats->rtt_ns = bootstrap.rtt_ns;

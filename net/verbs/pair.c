@@ -33,7 +33,7 @@ struct verbs_link *verbs_link_of(const struct verbs *self, const struct verbs_ra
     if (found == NULL)
         return NULL;
     *which = (enum control_pair)(*found & 1);
-    return self->links[*found >> 1];
+    return self->links[net_peer_place((uint32_t)(*found >> 1))];
 }
 
 /* ---- a queue pair's beginning ---- */

@@ -14,7 +14,7 @@ static int deliver(struct verbs_link *link, const uint8_t *data, uint32_t len, s
         return HS_ERR_NO_MEMORY;
     self->stats.received_messages++;
     self->stats.received_bytes += len;
-    self->peer_stats[link->peer].received_messages++;
+    self->peer_stats[net_peer_place(link->peer)].received_messages++;
     return 0;
 }
 

@@ -297,7 +297,7 @@ void verbs_flush(struct verbs_link *link)
 
 static void sample_round_trip(struct verbs_link *link)
 {
-    struct transport_peer_stats *stats = &link->owner->peer_stats[link->peer];
+    struct transport_peer_stats *stats = &link->owner->peer_stats[net_peer_place(link->peer)];
     uint64_t sample = link->owner->now_ns - link->measure_from_ns;
     uint64_t error = sample > stats->rtt_ns ? sample - stats->rtt_ns : stats->rtt_ns - sample;
     if (stats->rtt_ns == 0) {

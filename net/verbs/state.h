@@ -151,9 +151,10 @@ struct verbs {
     uint64_t boot_id, now_ns;
     struct verbs_rail rails[DEVICE_MAX_RAILS];
     uint32_t n_rails;
-    struct verbs_link **links; /* by peer; NULL: no session */
+    struct verbs_link **links; /* by the peer's place (net_peer_place); NULL: no session */
     struct transport_peer_stats *peer_stats;
-    uint32_t n_peers; /* that the two have room for; grown as peers come */
+    uint32_t *numbers; /* whose peer_stats those are */
+    uint32_t n_peers;  /* places that the three have room for; grown as peers come */
     uint32_t last_link_id;
     struct u64_map pair_of_qp; /* rail and number -> peer and pair */
     struct dying_pair *dying;

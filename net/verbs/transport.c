@@ -50,12 +50,12 @@ void verbs_tell(struct verbs_link *link, const struct control *control)
 /* ---- poll ---- */
 
 /* Peers are numbered by the bootstrap. */
-static bool room_for(struct verbs *self, uint32_t peer)
+static bool room_for(struct verbs *self, uint32_t place)
 {
     uint32_t n = self->n_peers ? self->n_peers : FIRST_PEERS;
-    if (peer < self->n_peers)
+    if (place < self->n_peers)
         return true;
-    while (n <= peer)
+    while (n <= place)
         n *= 2;
     struct verbs_link **links = realloc(self->links, n * sizeof(struct verbs_link *));
     if (links == NULL)
@@ -65,19 +65,36 @@ static bool room_for(struct verbs *self, uint32_t peer)
     if (stats == NULL)
         return false;
     self->peer_stats = stats;
+    uint32_t *numbers = realloc(self->numbers, n * sizeof *numbers);
+    if (numbers == NULL)
+        return false;
+    self->numbers = numbers;
     for (uint32_t i = self->n_peers; i < n; i++) {
         self->links[i] = NULL;
+        self->numbers[i] = i;
         self->peer_stats[i] = (struct transport_peer_stats){0};
     }
     self->n_peers = n;
     return true;
 }
 
+static struct verbs_link *link_to(const struct verbs *self, uint32_t peer)
+{
+    uint32_t place = net_peer_place(peer);
+    struct verbs_link *link = place < self->n_peers ? self->links[place] : NULL;
+    return link != NULL && link->peer == peer ? link : NULL;
+}
+
 static void on_bootstrap_event(struct verbs *self, const struct transport_event *event)
 {
-    if (!room_for(self, event->peer))
+    uint32_t place = net_peer_place(event->peer);
+    if (!room_for(self, place))
         return;
-    struct verbs_link *link = self->links[event->peer];
+    if (event->kind == TRANSPORT_PEER_UP && self->numbers[place] != event->peer) { /* the place has another owner */
+        self->numbers[place] = event->peer;
+        self->peer_stats[place] = (struct transport_peer_stats){0};
+    }
+    struct verbs_link *link = link_to(self, event->peer);
     switch (event->kind) {
     case TRANSPORT_PEER_UP:
         if (link == NULL)
@@ -207,7 +224,7 @@ static int verbs_address(const struct transport *transport, uint32_t peer, char 
 /* The link of a peer that is up, or NULL. */
 static struct verbs_link *link_up(const struct verbs *self, uint32_t peer)
 {
-    struct verbs_link *link = peer < self->n_peers ? self->links[peer] : NULL;
+    struct verbs_link *link = link_to(self, peer);
     return link != NULL && verbs_link_usable(link) ? link : NULL;
 }
 
@@ -227,7 +244,7 @@ static int verbs_send(struct transport *transport, uint32_t peer, const struct i
     int status = unreliable ? verbs_queue_unreliable(link, iov, n, len) : verbs_queue(link, iov, n, len);
     if (status != 0)
         return status;
-    self->peer_stats[peer].sent_messages++;
+    self->peer_stats[net_peer_place(peer)].sent_messages++;
     self->stats.sent_messages++;
     self->stats.sent_bytes += len;
     return 0;
@@ -254,8 +271,9 @@ static void verbs_close_peer(struct transport *transport, uint32_t peer)
 {
     struct verbs *self = self_of(transport);
     self->bootstrap->ops->close_peer(self->bootstrap, peer);
-    if (peer < self->n_peers && self->links[peer] != NULL)
-        verbs_link_end(self->links[peer], 0);
+    struct verbs_link *link = link_to(self, peer);
+    if (link != NULL)
+        verbs_link_end(link, 0);
     verbs_events_drop(self, peer);
 }
 
@@ -265,7 +283,9 @@ static int verbs_peer_stats(const struct transport *transport, uint32_t peer, st
     struct transport_peer_stats bootstrap;
     if (self->bootstrap->ops->peer_stats(self->bootstrap, peer, &bootstrap) != 0)
         return HS_ERR_NOT_FOUND;
-    *out = peer < self->n_peers ? self->peer_stats[peer] : (struct transport_peer_stats){0};
+    uint32_t place = net_peer_place(peer);
+    bool has_any = place < self->n_peers && self->numbers[place] == peer;
+    *out = has_any ? self->peer_stats[place] : (struct transport_peer_stats){0};
     return 0;
 }
 
@@ -299,6 +319,7 @@ static void verbs_destroy(struct transport *transport)
         close(self->epoll_fd);
     free(self->links);
     free(self->peer_stats);
+    free(self->numbers);
     free(self);
 }
 

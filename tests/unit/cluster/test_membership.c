@@ -181,6 +181,41 @@ static void test_the_dead_cost_little_and_end(void **state)
     world_stop(&w);
 }
 
+/* The transport gets back what it holds for members that are forgotten: a minute after they left, an hour after they fell silent. */
+static void test_the_forgotten_are_closed(void **state)
+{
+    start(3, 77, &lan);
+    assert_true(world_run_until(&w, world_all_routable, 3 * SECOND));
+    struct world_node *node = &w.nodes[1];
+    const uint32_t silent = 40, unwelcome = 41;
+    struct transport_event event = {.kind = TRANSPORT_PEER_UP, .peer = silent, .boot_id = 4040};
+    node->peers[silent].wanted = node->peers[unwelcome].wanted = true;
+    cluster_on_event(node->cluster, &event, w.now_ns); /* comes and goes without a word */
+    event.kind = TRANSPORT_PEER_DOWN;
+    cluster_on_event(node->cluster, &event, w.now_ns);
+    assert_true(node->peers[silent].wanted);
+    event.peer = unwelcome; /* never was a member */
+    cluster_on_event(node->cluster, &event, w.now_ns);
+    assert_false(node->peers[unwelcome].wanted);
+    cluster_leave(w.nodes[2].cluster);
+    world_run(&w, 100 * MS);
+    world_crash(&w, 2);
+    node->peers[2].wanted = true;
+    world_run(&w, 50 * SECOND);
+    assert_true(node->peers[2].wanted);
+    world_run(&w, 30 * SECOND);
+    assert_false(node->peers[2].wanted);
+    assert_int_equal(cluster_peers(node->cluster), 2);
+    world_crash(&w, 0); /* it is the seed, which is never given up */
+    world_run(&w, 3500 * SECOND);
+    assert_true(node->peers[silent].wanted);
+    world_run(&w, 120 * SECOND);
+    assert_false(node->peers[silent].wanted);
+    assert_int_equal(cluster_peers(node->cluster), 1);
+    assert_true(node->peers[0].wanted);
+    world_stop(&w);
+}
+
 static void test_leave_is_announced(void **state)
 {
     start(4, 7, &lan);
@@ -284,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_partition_heals),
         cmocka_unit_test(test_partition_heals_without_redial),
         cmocka_unit_test(test_the_dead_cost_little_and_end),
+        cmocka_unit_test(test_the_forgotten_are_closed),
         cmocka_unit_test(test_leave_is_announced),
         cmocka_unit_test(test_restart_is_a_new_member),
         cmocka_unit_test(test_seed_that_comes_later),
