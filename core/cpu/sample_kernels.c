@@ -138,7 +138,12 @@ ALWAYS_INLINE float bound_block_body(const float *x, float temperature, const st
 VARIANT(generic, )
 #ifdef __x86_64__
 VARIANT(avx2, __attribute__((target("avx2"))))
-VARIANT(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,prefer-vector-width=512"))))
+#ifdef __clang__ /* which takes no width here, and then ignores the whole attribute */
+#define VECTOR_WIDTH ""
+#else
+#define VECTOR_WIDTH ",prefer-vector-width=512"
+#endif
+VARIANT(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw" VECTOR_WIDTH))))
 #endif
 
 const struct sample_kernels *sample_kernels_variant(uint32_t i)
