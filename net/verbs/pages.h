@@ -35,7 +35,8 @@ static inline size_t pages_stride(uint32_t content_bytes)
 void pages_key(const uint8_t *group_key, uint64_t boot_id, uint32_t region, uint8_t out[SEAL_KEY_BYTES]);
 
 struct pages;
-/* n pages of at most content_bytes each, all empty at version 1. HS_ERR_LIMIT, HS_ERR_NO_MEMORY. */
+/* n pages of at most content_bytes each, all empty at version 1: once for each key, or nonces come again, so that a region published
+ * anew in one boot takes another number. HS_ERR_LIMIT, HS_ERR_NO_MEMORY. */
 int pages_create(uint32_t n, uint32_t content_bytes, const uint8_t key[SEAL_KEY_BYTES], struct pages **out);
 void pages_destroy(struct pages *pages);
 /* Replaces a page's content by len bytes; its version grows by one. */

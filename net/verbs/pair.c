@@ -157,6 +157,10 @@ int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
     }
     if (status == 0) {
         verbs_completions(self, link->rail, true); /* a new pair may have the number of an old one: nothing of that may be left */
+        if (link->rail == NULL) /* among them was the end of its messages, and with them of what a pair for reads shares */
+            status = error_set(&err, HS_ERR_CLOSED, "the queue pair for messages has just been lost");
+    }
+    if (status == 0) {
         pair->qp = create_qp(link, which);
         if (pair->qp == NULL || to_init(link, which) != 0)
             status = error_set(&err, HS_ERR_IO, "RDMA device %s gives no queue pair: %s", link->rail->choice.device, strerror(errno));
