@@ -5,15 +5,19 @@
 #include "core/base/panic.h"
 
 #if defined(__x86_64__)
+#include <immintrin.h>
 
 bool seal_aes_available(void)
 {
     return __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("avx");
 }
 
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("aes,pclmul,avx"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("aes,pclmul,avx")
-#include <immintrin.h>
+#endif
 
 enum { LANES = 8, BLOCK = 16 };
 
@@ -261,7 +265,11 @@ bool seal_aes_decrypt(const struct seal_aes_key *key, const uint8_t nonce[SEAL_A
     return true;
 }
 
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 #else
 
