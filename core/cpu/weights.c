@@ -27,13 +27,24 @@ static enum weight_type wide_type(const struct weights *w, const struct tensor_v
     return t->type == TENSOR_BF16 ? WEIGHT_BF16 : WEIGHT_F16;
 }
 
+/* Whether a matrix is in the project's own 4-bit format. */
+static bool holds_w4(const struct model_desc *m)
+{
+    bool found = tensor_is_w4(m->output.type);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const struct model_layer *l = &m->layers[i];
+        found |= tensor_is_w4(l->wq.type) || tensor_is_w4(l->wk.type) || tensor_is_w4(l->wv.type) || tensor_is_w4(l->wo.type) ||
+                 tensor_is_w4(l->w_gate.type) || tensor_is_w4(l->w_up.type) || tensor_is_w4(l->w_down.type);
+    }
+    return found;
+}
+
 /* The type that keeps t's integers. False, and *out as it was: t has none, or is not to be kept so. */
 static bool choose_quantised(const struct weights *w, const struct tensor_view *t, enum weight_type *out)
 {
     struct tensor_groups groups;
     enum weight_type type;
-    bool wanted = w->form == WEIGHT_FORM_NATIVE || (w->form == WEIGHT_FORM_AUTO && tensor_is_w4(t->type));
-    if (!wanted || !w->model->groups || !w->model->groups(t, &groups) || t->cols % 32)
+    if (w->form != WEIGHT_FORM_NATIVE || !w->model->groups || !w->model->groups(t, &groups) || t->cols % 32)
         return false;
     for (type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++) {
         bool fits = weight_bits(type) == groups.bits && weight_group(type) == groups.size &&
@@ -202,6 +213,8 @@ int weights_create(const struct model_desc *model, const struct cpu_kernels *ker
     w->model = model;
     w->kernels = kernels;
     w->form = form;
+    if (form == WEIGHT_FORM_AUTO) /* for all of the file, so that native means the same bits in every node that says so */
+        w->form = holds_w4(model) ? WEIGHT_FORM_NATIVE : WEIGHT_FORM_16BIT;
     w->layers = calloc(model->n_layers, sizeof *w->layers);
     w->matrices = calloc((size_t)model->n_layers * MATRICES_PER_LAYER + 1, sizeof *w->matrices);
     if (!w->layers || !w->matrices) {

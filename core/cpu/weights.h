@@ -54,7 +54,7 @@ struct weights {
     uint64_t n_panels;         /* of all matrices */
     uint32_t panels_per_chunk; /* of filling */
     uint32_t n_chunks;
-    enum weight_form form;
+    enum weight_form form;        /* native or 16 bits */
     uint32_t n_quantised;         /* matrices held as integers */
     _Atomic uint32_t n_overflows; /* rows with values beyond FP16 */
     _Atomic uint32_t n_bad_rows;  /* rows with scales that are not finite */

@@ -284,6 +284,55 @@ static void test_weight_beyond_half(void **state)
     tiny_model_destroy(other);
 }
 
+static bool zero_groups(const struct tensor_view *t, struct tensor_groups *out)
+{
+    *out = (struct tensor_groups){.bits = t->type == TENSOR_Q8_0 ? 8 : 4, .size = 32};
+    return t->type == TENSOR_Q8_0 || t->type == TENSOR_W4_G32;
+}
+
+static void read_zero_groups(const struct tensor_view *t, uint32_t row, int8_t *integers, uint16_t *scales, uint16_t *minima)
+{
+    memset(integers, 0, t->cols);
+    memset(scales, 0, t->cols / 32 * sizeof *scales);
+}
+
+static void zero_rows(const struct tensor_view *t, uint32_t first_row, uint32_t n_rows, float *out)
+{
+    memset(out, 0, (size_t)n_rows * t->cols * sizeof *out);
+}
+
+/* Bytes of the weights as a backend holds them, and its class of arithmetic. */
+static uint64_t held(const struct model_desc *desc, enum weight_form form, struct backend_info *info)
+{
+    struct cpu_backend_config config = {.model = desc, .n_pages = 4, .threads = 1, .weights = form};
+    struct backend *made;
+    assert_int_equal(cpu_backend_create(&config, &made, NULL), 0);
+    uint64_t bytes = cpu_backend_weight_bytes(made);
+    made->ops->info(made, info);
+    made->ops->destroy(made);
+    return bytes;
+}
+
+/* Backends of one class hold the same: auto keeps the integers of a whole file or of none. */
+static void test_weight_forms(void **state)
+{
+    struct model_desc desc = *tiny_model_desc(model);
+    struct model_layer layer = desc.layers[0];
+    struct backend_info automatic, native, wide;
+    desc.layers = &layer;
+    desc.groups = zero_groups;
+    desc.read_groups = read_zero_groups;
+    desc.dequantize = zero_rows;
+    desc.output.type = TENSOR_Q8_0;
+    assert_true(held(&desc, WEIGHT_FORM_AUTO, &automatic) == held(&desc, WEIGHT_FORM_16BIT, &wide));
+    assert_string_equal(automatic.arithmetic, wide.arithmetic);
+    layer.wq.type = TENSOR_W4_G32;
+    assert_true(held(&desc, WEIGHT_FORM_AUTO, &automatic) == held(&desc, WEIGHT_FORM_NATIVE, &native));
+    assert_string_equal(automatic.arithmetic, native.arithmetic);
+    assert_string_not_equal(automatic.arithmetic, wide.arithmetic);
+    assert_true(held(&desc, WEIGHT_FORM_NATIVE, &native) < held(&desc, WEIGHT_FORM_16BIT, &wide));
+}
+
 static double last_share;
 
 static void note_progress(void *arg, const char *what, double share)
@@ -326,7 +375,7 @@ int main(void)
         cmocka_unit_test(test_many_copies),
         cmocka_unit_test(test_many_copies_during_a_step),
         cmocka_unit_test(test_creation_refusals),
-        cmocka_unit_test(test_weight_beyond_half),
+        cmocka_unit_test(test_weight_beyond_half), cmocka_unit_test(test_weight_forms),
         cmocka_unit_test(test_progress_ends_with_all),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
