@@ -269,12 +269,18 @@ size_t weights_fill_scratch(const struct weights *weights)
     return most_inputs(weights) * (1 + (size_t)CPU_MAX_PANEL_WIDTH / 2);
 }
 
-static bool finite_halves(const uint16_t *halves, size_t n)
+/* exponent: the bits that are all ones in an infinity and in what is no number. */
+static bool are_finite(const uint16_t *values, size_t n, uint16_t exponent)
 {
     uint32_t found = 0;
     for (size_t i = 0; i < n; i++)
-        found |= (halves[i] & 0x7c00u) == 0x7c00u;
+        found |= (values[i] & exponent) == exponent;
     return !found;
+}
+
+static bool finite_halves(const uint16_t *halves, size_t n)
+{
+    return are_finite(halves, n, 0x7c00);
 }
 
 /* The tensor's 16 bits are those that the kernels want. */
@@ -299,6 +305,8 @@ static void fill_wide_panel(struct weights *w, const struct packed_matrix *matri
             w->model->dequantize(&matrix->source, panel * width + r, 1, scratch);
             w->kernels->shorts_from_floats(scratch, row, n_inputs);
         }
+        if (matrix->type != WEIGHT_F16 && !are_finite(row, n_inputs, 0x7f80))
+            atomic_fetch_add(&w->n_bad_rows, 1);
         if (matrix->type == WEIGHT_F16 && !finite_halves(row, n_inputs))
             atomic_fetch_add(&w->n_overflows, 1);
     }
@@ -405,6 +413,6 @@ int weights_check(const struct weights *weights, struct error *err)
         return error_set(err, HS_ERR_RANGE, "%u rows of weights hold values that FP16 cannot (beyond 65,504): use a BF16 file", n);
     n = atomic_load(&weights->n_bad_rows);
     if (n > 0)
-        return error_set(err, HS_ERR_PARSE, "%u rows of weights have scales that are not finite: get a whole copy of the model", n);
+        return error_set(err, HS_ERR_PARSE, "%u rows of weights hold values or scales that are not finite: get a whole copy of the model", n);
     return 0;
 }

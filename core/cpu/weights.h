@@ -57,7 +57,7 @@ struct weights {
     enum weight_form form;        /* native or 16 bits */
     uint32_t n_quantised;         /* matrices held as integers */
     _Atomic uint32_t n_overflows; /* rows with values beyond FP16 */
-    _Atomic uint32_t n_bad_rows;  /* rows with scales that are not finite */
+    _Atomic uint32_t n_bad_rows;  /* rows with bfloat16 values or scales that are not finite */
     _Atomic uint64_t filled_bytes;
     void *panel_memory;
     size_t panel_bytes;

@@ -284,6 +284,25 @@ static void test_weight_beyond_half(void **state)
     tiny_model_destroy(other);
 }
 
+/* One that is no number ends the start whatever form it is held in, instead of reaching the logits. */
+static void test_weight_that_is_no_number(void **state)
+{
+    struct tiny_options broken = options;
+    broken.type = TENSOR_BF16;
+    struct tiny_model *other = tiny_model_create(&broken);
+    const struct model_desc *desc = tiny_model_desc(other);
+    struct cpu_backend_config config = {.model = desc, .n_pages = 4, .threads = 1};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct error err = {0};
+        struct backend *made = NULL;
+        ((uint16_t *)desc->layers[0].w_down.data)[5] = i == 0 ? 0x7fc0 : 0xff80; /* not a number, minus infinity */
+        assert_int_equal(cpu_backend_create(&config, &made, &err), HS_ERR_PARSE);
+        assert_null(made);
+        assert_non_null(strstr(err.text, "not finite"));
+    }
+    tiny_model_destroy(other);
+}
+
 static bool zero_groups(const struct tensor_view *t, struct tensor_groups *out)
 {
     *out = (struct tensor_groups){.bits = t->type == TENSOR_Q8_0 ? 8 : 4, .size = 32};
@@ -375,7 +394,8 @@ int main(void)
         cmocka_unit_test(test_many_copies),
         cmocka_unit_test(test_many_copies_during_a_step),
         cmocka_unit_test(test_creation_refusals),
-        cmocka_unit_test(test_weight_beyond_half), cmocka_unit_test(test_weight_forms),
+        cmocka_unit_test(test_weight_beyond_half),
+        cmocka_unit_test(test_weight_that_is_no_number), cmocka_unit_test(test_weight_forms),
         cmocka_unit_test(test_progress_ends_with_all),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
