@@ -1,12 +1,13 @@
 #include "perf/http_client.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { CONNECT_TIMEOUT_S = 10, LONGEST_LINE = 64 << 10 };
+enum { CONNECT_TIMEOUT_S = 10, SILENCE_TIMEOUT_S = 120, LONGEST_LINE = 64 << 10 };
 
 struct answer_head {
     int status;
@@ -80,7 +81,12 @@ static bool wait_for(struct http_client *client, short events)
     curl_socket_t fd;
     if (curl_easy_getinfo(client->curl, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK || fd == CURL_SOCKET_BAD)
         return false;
-    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, -1) >= 0;
+    int n;
+    do
+        n = poll(&(struct pollfd){.fd = fd, .events = events}, 1, SILENCE_TIMEOUT_S * 1000);
+    while (n < 0 && errno == EINTR);
+    client->silent |= n == 0;
+    return n > 0;
 }
 
 static bool send_all(struct http_client *client, const char *data, size_t n)
@@ -231,8 +237,9 @@ static bool exchange_heads(struct http_client *client, const struct http_request
 int http_client_ask(struct http_client *client, const struct http_request *request, int *status, struct error *err)
 {
     struct answer_head head;
+    client->silent = false;
     bool kept = client->curl != NULL, begun = kept && exchange_heads(client, request, &head);
-    if (!begun) { /* the first request, or a connection that the server has closed since the last */
+    if (!begun && !client->silent) { /* the first request, or a connection that the server has closed since the last */
         disconnect(client);
         int rc = connect_to(client, request->url, err);
         if (rc)
@@ -248,5 +255,7 @@ int http_client_ask(struct http_client *client, const struct http_request *reque
         *status = head.status;
     else if (no_memory)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
+    if (client->silent)
+        return error_set(err, HS_ERR_TIMEOUT, "nothing came for %d s", SILENCE_TIMEOUT_S);
     return good ? 0 : error_set(err, HS_ERR_IO, begun ? "the answer broke off" : "no answer came");
 }

@@ -20,6 +20,7 @@
 struct http_client {
     CURL *curl; /* connected; NULL: not */
     bool tls;
+    bool silent;      /* the server took or gave nothing for two minutes: the request was given up */
     char host[300];   /* for the Host header */
     char prefix[400]; /* the URL's path, in front of each request's */
     char buffer[16384];
