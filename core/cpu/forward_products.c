@@ -249,8 +249,10 @@ static uint32_t gate_up_tile(struct forward *f, const struct panel_block *gates,
     m.out_stride = outputs;
     k->matmul(&m);
     k->silu_multiply(gate, up, gate, m.n_rows * outputs);
+    const float *rows[CPU_MAX_TILE_ROWS];
     for (uint32_t r = 0; r < m.n_rows; r++)
-        k->pack_inputs(gate + (size_t)r * outputs, count, out + r, m.n_rows);
+        rows[r] = gate + (size_t)r * outputs;
+    k->pack_rows(rows, m.n_rows, count, out, m.n_rows);
     return m.n_panels;
 }
 

@@ -57,11 +57,6 @@ uint16_t f16_from_float(float value)
     return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-static uint16_t load_u16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
 static uint32_t load_u32(const uint8_t *p)
 {
     uint32_t value;

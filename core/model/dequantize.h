@@ -32,6 +32,12 @@ const char *tensor_format_names(void);
 /* model_desc.dequantize: rows first_row .. first_row + n_rows - 1 of t into out[n_rows][t->cols]. */
 void dequantize_rows(const struct tensor_view *t, uint32_t first_row, uint32_t n_rows, float *out);
 
+/* Two bytes of a row as they lie in a file, little-endian. */
+static inline uint16_t load_u16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
 /* IEEE 754 binary16 and bfloat16 to float, exact; NaN stays NaN. */
 float float_from_f16(uint16_t bits);
 float float_from_bf16(uint16_t bits);

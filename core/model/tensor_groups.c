@@ -34,11 +34,6 @@ bool tensor_groups_of(const struct tensor_view *t, struct tensor_groups *out)
     }
 }
 
-static uint16_t load_u16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
 /* 16 bytes: low nibbles are values 0-15, high nibbles 16-31. */
 static void split_nibbles(const uint8_t *bytes, int offset, int8_t *integers)
 {

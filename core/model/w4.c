@@ -89,11 +89,6 @@ struct group {
     uint16_t scale, minimum;
 };
 
-static uint16_t load_u16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
 /* Takes the group in front of *row, with `left` values left in the row, and steps behind it. */
 static struct group next_group(struct w4_layout layout, const uint8_t **row, uint32_t left)
 {

@@ -116,7 +116,8 @@ static void fail_links(struct verbs *self, const struct verbs_rail *rail, int st
             verbs_pair_fail(self->links[i], CONTROL_MESSAGES, status, true);
 }
 
-static void on_port(struct verbs *self, struct verbs_rail *rail, bool active)
+/* What is under way is sent again by the device; if that takes too long, the peers go down one by one. */
+static void on_port(struct verbs_rail *rail, bool active)
 {
     if (rail->active == active)
         return;
@@ -126,7 +127,6 @@ static void on_port(struct verbs *self, struct verbs_rail *rail, bool active)
     else
         log_warn("net", "RDMA device %s port %u is down: its peers cannot be reached until it is up again", rail->choice.device,
                  rail->choice.port);
-    (void)self; /* what is under way is sent again by the device; if that takes too long, the peers go down one by one */
 }
 
 /* The port's addresses changed: what peers were told last is wrong. */
@@ -155,7 +155,7 @@ static void on_async(struct verbs *self, struct verbs_rail *rail, const struct i
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
         if (event->element.port_num == (int)rail->choice.port)
-            on_port(self, rail, event->event_type == IBV_EVENT_PORT_ACTIVE);
+            on_port(rail, event->event_type == IBV_EVENT_PORT_ACTIVE);
         break;
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:
