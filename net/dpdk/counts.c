@@ -1,12 +1,10 @@
 /* The carrier's own counts and the devices' as metrics: carried over now and then, so that the hot path adds to plain numbers. */
 #include <stddef.h>
 
+#include "net/counts.h"
 #include "net/dpdk/internal.h"
 
-static const struct {
-    const char *name, *help;
-    size_t offset;
-} table[DPDK_COUNTS] = {
+static const struct count_spec table[DPDK_COUNTS] = {
 #define COUNT(field, text) {"hearsay_dpdk_" #field "_total", text, offsetof(struct dpdk_carrier_stats, field)}
     COUNT(received_frames, "Frames taken from ports"),
     COUNT(sent_frames, "Frames given to ports"),
@@ -24,19 +22,9 @@ static const struct {
 #undef COUNT
 };
 
-static uint64_t *count_of(struct dpdk_carrier_stats *stats, int i)
-{
-    return (uint64_t *)((char *)stats + table[i].offset);
-}
-
 int dpdk_counts_open(struct dpdk *self, struct error *err)
 {
-    for (int i = 0; self->metrics != NULL && i < DPDK_COUNTS; i++) {
-        self->counters[i] = metrics_counter(self->metrics, table[i].name, "", table[i].help);
-        if (self->counters[i] == NULL)
-            return error_set(err, HS_ERR_NO_MEMORY, "fabric \"dpdk\": out of memory");
-    }
-    return 0;
+    return counts_open(table, DPDK_COUNTS, "dpdk", self->metrics, self->counters, err);
 }
 
 /* A port counts from its own beginning: what is new is added. */
@@ -58,7 +46,6 @@ void dpdk_counts_take(struct dpdk *self)
     for (uint32_t p = 0; p < self->n_ports; p++)
         take_port(self, &self->ports[p]);
     self->stats.missed_datagrams = self->counts.missed + self->counts.no_mbuf;
-    for (int i = 0; self->metrics != NULL && i < DPDK_COUNTS; i++)
-        counter_add(self->counters[i], *count_of(&self->counts, i) - *count_of(&self->told, i));
+    counts_tell(table, DPDK_COUNTS, self->counters, &self->counts, &self->told);
     self->told = self->counts;
 }

@@ -1,12 +1,10 @@
 /* The transport's own counts as metrics: carried over now and then, so that the hot path adds to plain numbers. */
 #include <stddef.h>
 
+#include "net/counts.h"
 #include "net/verbs/internal.h"
 
-static const struct {
-    const char *name, *help;
-    size_t offset;
-} counts[VERBS_COUNTS] = {
+static const struct count_spec table[VERBS_COUNTS] = {
 #define COUNT(field, text) {"hearsay_verbs_" #field "_total", text, offsetof(struct transport_verbs_stats, field)}
     COUNT(posts, "Packets posted to queue pairs"),
     COUNT(doorbells, "Calls that posted them"),
@@ -20,24 +18,13 @@ static const struct {
 #undef COUNT
 };
 
-static uint64_t count_of(const struct transport_verbs_stats *stats, int i)
-{
-    return *(const uint64_t *)((const char *)stats + counts[i].offset);
-}
-
 int verbs_counts_open(struct verbs *self, struct error *err)
 {
-    for (int i = 0; self->config.metrics != NULL && i < VERBS_COUNTS; i++) {
-        self->counters[i] = metrics_counter(self->config.metrics, counts[i].name, "", counts[i].help);
-        if (self->counters[i] == NULL)
-            return error_set(err, HS_ERR_NO_MEMORY, "fabric \"verbs\": out of memory");
-    }
-    return 0;
+    return counts_open(table, VERBS_COUNTS, "verbs", self->config.metrics, self->counters, err);
 }
 
 void verbs_counts_tell(struct verbs *self)
 {
-    for (int i = 0; self->config.metrics != NULL && i < VERBS_COUNTS; i++)
-        counter_add(self->counters[i], count_of(&self->counts, i) - count_of(&self->told, i));
+    counts_tell(table, VERBS_COUNTS, self->counters, &self->counts, &self->told);
     self->told = self->counts;
 }
