@@ -65,6 +65,21 @@ void fabric_result_fini(struct fabric_result *result);
 /* Whether the control socket says that it is over. */
 bool fabric_is_over(int control);
 
+/* ---- bench_fabric_timing.c: what a caller measures ---- */
+/* In a stream each so many messages are acknowledged at once. */
+uint32_t fabric_acknowledged_each(const struct perf_config *config);
+/* once() again and again for that long, each call timed. */
+int fabric_time_each(int (*once)(void *arg, struct error *err), void *arg, uint64_t duration_ns, struct samples *times_us,
+                     struct error *err);
+/* The rate of a stream: asked with the messages acknowledged so far whether to go on. */
+struct stream_meter {
+    uint64_t now_ns, from_ns, to_ns, started_ns;
+    uint32_t acknowledged, acknowledged_before; /* before: the warm-up's */
+};
+void stream_meter_begin(struct stream_meter *meter, uint64_t duration_ns);
+bool stream_meter_goes_on(struct stream_meter *meter, uint32_t acknowledged);
+double stream_meter_bytes_per_s(const struct stream_meter *meter, uint32_t bytes);
+
 /* ---- bench_fabric_endpoint.c: hearsay's fabrics ---- */
 struct fabric_endpoint {
     struct transport *transport;

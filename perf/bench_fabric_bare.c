@@ -20,7 +20,7 @@
 #include "perf/bench_fabric_dpdk.h"
 #include "perf/progress.h"
 
-enum { WARM_UP_MS = 20, SOCKET_BYTES = 8 << 20, LOOKS_PER_CONTROL = 4096 };
+enum { SOCKET_BYTES = 8 << 20, LOOKS_PER_CONTROL = 4096 };
 
 struct wire {
     int fd, control;
@@ -127,11 +127,6 @@ static bool open_wire(struct wire *wire, int fd, int control, int type, int flag
 
 /* ---- both ends ---- */
 
-static uint32_t acknowledged_each(const struct perf_config *config)
-{
-    return config->window >= 4 ? config->window / 4 : 1;
-}
-
 static int serve(const struct fabric_job *job, int (*ready)(int control, const char *address), int type, int flags, struct error *err)
 {
     struct sockaddr_in address;
@@ -149,7 +144,7 @@ static int serve(const struct fabric_job *job, int (*ready)(int control, const c
     if (fd >= 0 && open_wire(&wire, fd, job->control, type, flags))
         for (uint32_t count = 1; take(&wire, job->bytes); count++)
             if (job->pattern == FABRIC_PING ? !give(&wire, job->bytes)
-                                            : count % acknowledged_each(job->config) == 0 && !give(&wire, 1))
+                                            : count % fabric_acknowledged_each(job->config) == 0 && !give(&wire, 1))
                 break;
     free(wire.buffer);
     if (fd >= 0 && fd != listening)
@@ -160,9 +155,10 @@ static int serve(const struct fabric_job *job, int (*ready)(int control, const c
 
 static int stream(struct wire *wire, const struct fabric_job *job, double *bytes_per_s)
 {
-    uint32_t each = acknowledged_each(job->config), window = job->config->window, sent = 0, credited = 0, credited_from = 0;
-    uint64_t now_ns = perf_now_ns(), from_ns = now_ns + WARM_UP_MS * UINT64_C(1000000), started_ns = 0;
-    while (now_ns < from_ns + job->config->duration_ns) {
+    uint32_t each = fabric_acknowledged_each(job->config), window = job->config->window, sent = 0, credited = 0;
+    struct stream_meter meter;
+    stream_meter_begin(&meter, job->config->duration_ns);
+    do {
         while (sent - credited < window) {
             if (!give(wire, job->bytes))
                 return HS_ERR_IO;
@@ -171,28 +167,25 @@ static int stream(struct wire *wire, const struct fabric_job *job, double *bytes
         if (!take(wire, 1)) /* lost datagrams are not repeated: none are lost while the window fits the socket's buffer */
             return HS_ERR_IO;
         credited += each;
-        now_ns = perf_now_ns();
-        if (!started_ns && now_ns >= from_ns) {
-            started_ns = now_ns;
-            credited_from = credited;
-        }
-    }
-    *bytes_per_s = (double)(credited - credited_from) * job->bytes * 1e9 / (double)(now_ns - started_ns);
+    } while (stream_meter_goes_on(&meter, credited));
+    *bytes_per_s = stream_meter_bytes_per_s(&meter, job->bytes);
     return 0;
+}
+
+struct pinger {
+    struct wire *wire;
+    uint32_t bytes;
+};
+
+static int ping_once(void *arg, struct error *err)
+{
+    struct pinger *pinger = arg;
+    return give(pinger->wire, pinger->bytes) && take(pinger->wire, pinger->bytes) ? 0 : HS_ERR_IO;
 }
 
 static int pings(struct wire *wire, const struct fabric_job *job, struct samples *times_us)
 {
-    uint64_t now_ns = perf_now_ns(), from_ns = now_ns + WARM_UP_MS * UINT64_C(1000000);
-    while (now_ns < from_ns + job->config->duration_ns) {
-        uint64_t start_ns = perf_now_ns();
-        if (!give(wire, job->bytes) || !take(wire, job->bytes))
-            return HS_ERR_IO;
-        now_ns = perf_now_ns();
-        if (start_ns >= from_ns)
-            samples_add(times_us, (double)(now_ns - start_ns) / 1e3);
-    }
-    return 0;
+    return fabric_time_each(ping_once, &(struct pinger){wire, job->bytes}, job->config->duration_ns, times_us, NULL);
 }
 
 static int call(const struct fabric_job *job, const char *port, struct fabric_result *out, int type, int flags, struct error *err)

@@ -12,7 +12,7 @@
 #include "perf/bench_fabric_dpdk.h"
 #include "perf/progress.h"
 
-enum { WARM_UP_MS = 20, BURST = 32, BUFFERS = 4096, ROOM = 12288, MOST_BYTES = 8192, LOOKS_PER_CONTROL = 65536, LINK_MS = 10000 };
+enum { BURST = 32, BUFFERS = 4096, ROOM = 12288, MOST_BYTES = 8192, LOOKS_PER_CONTROL = 65536, LINK_MS = 10000 };
 
 static struct dpdk_port port;
 static struct rte_mempool *pool;
@@ -74,11 +74,6 @@ static bool give_new(uint32_t bytes)
     return give(mbuf);
 }
 
-static uint32_t acknowledged_each(const struct perf_config *config)
-{
-    return config->window >= 4 ? config->window / 4 : 1;
-}
-
 int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err)
 {
     int rc = open_port(job, true, err);
@@ -94,7 +89,7 @@ int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int contro
             continue;
         }
         rte_pktmbuf_free(mbuf);
-        if (count % acknowledged_each(job->config) == 0 && !give_new(46))
+        if (count % fabric_acknowledged_each(job->config) == 0 && !give_new(46))
             break;
     }
     return 0;
@@ -110,27 +105,28 @@ static bool wait_link(void)
     return false;
 }
 
+static int ping_once(void *arg, struct error *err)
+{
+    const uint32_t *bytes = arg;
+    struct rte_mbuf *answer = give_new(*bytes) ? take(-1, LINK_MS) : NULL;
+    if (answer == NULL)
+        return HS_ERR_IO;
+    rte_pktmbuf_free(answer);
+    return 0;
+}
+
 static int pings(const struct fabric_job *job, struct samples *times_us)
 {
-    uint64_t now_ns = perf_now_ns(), from_ns = now_ns + WARM_UP_MS * UINT64_C(1000000);
-    while (now_ns < from_ns + job->config->duration_ns) {
-        uint64_t start_ns = perf_now_ns();
-        struct rte_mbuf *answer = give_new(job->bytes) ? take(-1, LINK_MS) : NULL;
-        if (answer == NULL)
-            return HS_ERR_IO;
-        rte_pktmbuf_free(answer);
-        now_ns = perf_now_ns();
-        if (start_ns >= from_ns)
-            samples_add(times_us, (double)(now_ns - start_ns) / 1e3);
-    }
-    return 0;
+    uint32_t bytes = job->bytes;
+    return fabric_time_each(ping_once, &bytes, job->config->duration_ns, times_us, NULL);
 }
 
 static int stream(const struct fabric_job *job, double *bytes_per_s)
 {
-    uint32_t each = acknowledged_each(job->config), sent = 0, credited = 0, credited_from = 0;
-    uint64_t now_ns = perf_now_ns(), from_ns = now_ns + WARM_UP_MS * UINT64_C(1000000), started_ns = 0;
-    while (now_ns < from_ns + job->config->duration_ns) {
+    uint32_t each = fabric_acknowledged_each(job->config), sent = 0, credited = 0;
+    struct stream_meter meter;
+    stream_meter_begin(&meter, job->config->duration_ns);
+    do {
         for (; sent - credited < job->config->window; sent++)
             if (!give_new(job->bytes))
                 return HS_ERR_IO;
@@ -139,13 +135,8 @@ static int stream(const struct fabric_job *job, double *bytes_per_s)
             return HS_ERR_IO;
         rte_pktmbuf_free(credit);
         credited += each;
-        now_ns = perf_now_ns();
-        if (!started_ns && now_ns >= from_ns) {
-            started_ns = now_ns;
-            credited_from = credited;
-        }
-    }
-    *bytes_per_s = (double)(credited - credited_from) * job->bytes * 1e9 / (double)(now_ns - started_ns);
+    } while (stream_meter_goes_on(&meter, credited));
+    *bytes_per_s = stream_meter_bytes_per_s(&meter, job->bytes);
     return 0;
 }
 

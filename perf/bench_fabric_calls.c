@@ -24,7 +24,7 @@ struct head {
     uint32_t kind, value;
 };
 
-enum { MAX_PEERS = 1024, MAX_BYTES = 2 << 20, WARM_UP_MS = 20, PATIENCE_MS = 5000, LOOKS_PER_CONTROL = 4096 };
+enum { MAX_PEERS = 1024, MAX_BYTES = 2 << 20, PATIENCE_MS = 5000, LOOKS_PER_CONTROL = 4096 };
 
 /* ---- the server ---- */
 
@@ -202,15 +202,17 @@ static int wait_until(struct caller *caller, const uint32_t *count, uint32_t wan
     return 0;
 }
 
-static int echo_once(struct caller *caller, struct error *err)
+static int echo_once(void *arg, struct error *err)
 {
+    struct caller *caller = arg;
     int rc = request(caller, ECHO, 0, caller->bytes);
     return rc ? error_set(err, rc, "a message of %u bytes: %s", caller->bytes, error_name(rc))
               : wait_until(caller, &caller->answers, caller->answers + 1, err);
 }
 
-static int read_once(struct caller *caller, struct error *err)
+static int read_once(void *arg, struct error *err)
 {
+    struct caller *caller = arg;
     struct transport *transport = caller->endpoint.transport;
     if (!caller->one_sided) {
         int rc = request(caller, FETCH, caller->bytes, sizeof(struct head));
@@ -222,45 +224,24 @@ static int read_once(struct caller *caller, struct error *err)
               : wait_until(caller, &caller->reads, caller->reads + 1, err);
 }
 
-/* One after the other for the job's time, each timed; a warm-up before. */
-static int time_each(struct caller *caller, int (*once)(struct caller *caller, struct error *err), uint64_t duration_ns,
-                     struct samples *times_us, struct error *err)
-{
-    uint64_t now_ns = perf_now_ns(), from_ns = now_ns + WARM_UP_MS * UINT64_C(1000000), to_ns = from_ns + duration_ns;
-    while (now_ns < to_ns) {
-        uint64_t start_ns = perf_now_ns();
-        int rc = once(caller, err);
-        if (rc)
-            return rc;
-        now_ns = perf_now_ns();
-        if (start_ns >= from_ns)
-            samples_add(times_us, (double)(now_ns - start_ns) / 1e3);
-    }
-    return 0;
-}
-
 static int stream(struct caller *caller, const struct perf_config *config, double *bytes_per_s, struct error *err)
 {
-    uint32_t window = config->window, each = window >= 4 ? window / 4 : 1, sent = 0, credited_from = 0, credited = 0;
-    uint64_t now_ns = perf_now_ns(), from_ns = now_ns + WARM_UP_MS * UINT64_C(1000000), to_ns = from_ns + config->duration_ns;
-    uint64_t started_ns = 0, credited_ns = now_ns;
-    while (now_ns < to_ns) {
-        while (sent - caller->credited < window && request(caller, STREAM, each, caller->bytes) == 0)
-            sent++;
-        look(caller);
-        now_ns = perf_now_ns();
-        if (!started_ns && now_ns >= from_ns) {
-            started_ns = now_ns;
-            credited_from = caller->credited;
-        }
+    uint32_t each = fabric_acknowledged_each(config), sent = 0, credited = 0;
+    struct stream_meter meter;
+    stream_meter_begin(&meter, config->duration_ns);
+    uint64_t credited_ns = meter.now_ns;
+    do {
         if (caller->credited != credited) {
             credited = caller->credited;
-            credited_ns = now_ns;
+            credited_ns = meter.now_ns;
         }
-        if (caller->lost || now_ns - credited_ns > PATIENCE_MS * UINT64_C(1000000))
+        if (caller->lost || meter.now_ns - credited_ns > PATIENCE_MS * UINT64_C(1000000))
             return error_set(err, HS_ERR_TIMEOUT, "the serving side stopped acknowledging");
-    }
-    *bytes_per_s = (double)(caller->credited - credited_from) * caller->bytes * 1e9 / (double)(now_ns - started_ns);
+        while (sent - caller->credited < config->window && request(caller, STREAM, each, caller->bytes) == 0)
+            sent++;
+        look(caller);
+    } while (stream_meter_goes_on(&meter, caller->credited));
+    *bytes_per_s = stream_meter_bytes_per_s(&meter, caller->bytes);
     return 0;
 }
 
@@ -286,7 +267,7 @@ static int call(const struct fabric_job *job, const char *address, struct fabric
     if (rc == 0 && job->pattern == FABRIC_STREAM)
         rc = stream(&caller, job->config, &out->bytes_per_s, err);
     else if (rc == 0)
-        rc = time_each(&caller, job->pattern == FABRIC_READ ? read_once : echo_once, job->config->duration_ns, &out->times_us, err);
+        rc = fabric_time_each(job->pattern == FABRIC_READ ? read_once : echo_once, &caller, job->config->duration_ns, &out->times_us, err);
     out->one_sided = caller.one_sided;
     if (caller.endpoint.transport)
         caller.endpoint.transport->ops->stats(caller.endpoint.transport, &out->sum);
