@@ -76,6 +76,16 @@ void harness_answer(struct harness *h, const char *text, struct fake_script scri
     fake_node_script(h->inbox, &script);
 }
 
+int harness_stream_unread(struct harness *h)
+{
+    static const char body[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,\"n\":40,\"logprobs\":20}";
+    harness_answer(h, "abcdefghijklmnopqrstuvwxyz", (struct fake_script){.repeats = 400, .per_event = 64});
+    int fd = client_connect(h->port, 2048);
+    client_send(fd, "POST", "/v1/completions", NULL, body, strlen(body));
+    assert_true(fake_node_wait_submitted(h->inbox, 1));
+    return fd;
+}
+
 struct reply harness_post(struct harness *h, const char *path, const char *body)
 {
     return client_request(h->port, "POST", path, NULL, body);

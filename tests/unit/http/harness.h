@@ -23,6 +23,9 @@ void harness_destroy(struct harness *h);
 /* The node answers with the tokens of text. Other fields of script may be set; tokens are filled in. */
 void harness_answer(struct harness *h, const char *text, struct fake_script script);
 
+/* A long stream that nobody reads yet, under way at the node; its answer is what client_read of the descriptor returns. */
+int harness_stream_unread(struct harness *h);
+
 struct reply harness_post(struct harness *h, const char *path, const char *body);
 /* The body as JSON; fails the test if it is none or the status differs. Freed by json_decref. */
 json_t *harness_json(struct reply *reply, int status);

@@ -177,11 +177,7 @@ static void test_idle_connections(void **state)
 static void test_unread_tokens(void **state)
 {
     struct harness *h = harness_create(false);
-    static const char body[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,\"n\":40,\"logprobs\":20}";
-    harness_answer(h, "abcdefghijklmnopqrstuvwxyz", (struct fake_script){.repeats = 400, .per_event = 64});
-    int slow = client_connect(h->port, 2048);
-    client_send(slow, "POST", "/v1/completions", NULL, body, strlen(body));
-    assert_true(fake_node_wait_submitted(h->inbox, 1));
+    int slow = harness_stream_unread(h);
     while (hits(h, "http_unread_tokens") == 0)
         sched_yield();
     struct reply reply = client_read(slow);

@@ -292,11 +292,7 @@ static void test_64_streams_at_once(void **state)
 static void test_a_slow_reader_is_ended(void **state)
 {
     struct harness *h = harness_create(false);
-    static const char body[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4000,\"n\":40,\"logprobs\":20}";
-    harness_answer(h, "abcdefghijklmnopqrstuvwxyz", (struct fake_script){.repeats = 400, .per_event = 64});
-    int slow = client_connect(h->port, 2048);
-    client_send(slow, "POST", "/v1/completions", NULL, body, strlen(body));
-    assert_true(fake_node_wait_submitted(h->inbox, 1));
+    int slow = harness_stream_unread(h);
     struct reply other = harness_post(h, "/v1/completions", "{\"prompt\":\"x\",\"stream\":true}");
     bool done;
     json_decref(harness_events(&other, &done));

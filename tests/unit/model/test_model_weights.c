@@ -6,18 +6,10 @@
 #include "core/model/fingerprint.h"
 #include "core/model/model_weights.h"
 #include "tests/unit/model/folder.h"
+#include "tests/unit/model/open_model.h"
 
 static const char *const tiny_models[] = {"llama3", "llama_linear", "mistral", "qwen2", "qwen2_yarn", "qwen3"};
 enum { N_TINY = sizeof tiny_models / sizeof tiny_models[0] };
-
-static struct model_weights *open_model(const char *path)
-{
-    struct model_weights *w;
-    struct error err = {0};
-    if (model_weights_open(path, &w, &err) < 0)
-        fail_msg("%s", err.text);
-    return w;
-}
 
 static struct model_weights *open_tiny(const char *name, const char *extension)
 {

@@ -9,6 +9,7 @@
 #include "core/model/gguf_internal.h"
 #include "core/model/quantize_model.h"
 #include "tests/unit/model/folder.h"
+#include "tests/unit/model/open_model.h"
 
 static struct folder place;
 
@@ -29,15 +30,6 @@ static void refuse(const struct quantize_config *config, int code, const char *t
     struct error err = {0};
     assert_int_equal(quantize_model(config, &summary, &err), code);
     assert_text_contains(err.text, text);
-}
-
-static struct model_weights *open_model(const char *path)
-{
-    struct model_weights *w;
-    struct error err = {0};
-    if (model_weights_open(path, &w, &err) < 0)
-        fail_msg("%s", err.text);
-    return w;
 }
 
 /* quantised: what w4_quantize_row makes of a; else the same bytes. */
