@@ -363,7 +363,7 @@ static void reliable_stats(const struct transport *transport, struct transport_s
         n_closed += self->peers[i]->closed;
         if (session == NULL)
             continue;
-        uint64_t queued = session->ring_head - session->ring_tail;
+        uint64_t queued = byte_ring_used(&session->ring);
         fullest = queued > fullest ? queued : fullest;
         fullest_unreliable = session->unreliable_len > fullest_unreliable ? session->unreliable_len : fullest_unreliable;
     }

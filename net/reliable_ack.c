@@ -126,7 +126,7 @@ static void release_acknowledged(struct session *session)
 {
     while (session->una < session->next && fragment_at(session, session->una)->state == FRAGMENT_ACKED)
         session->una++;
-    session->ring_tail = session->una < session->end ? fragment_at(session, session->una)->offset : session->ring_head;
+    session->ring.tail = session->una < session->end ? fragment_at(session, session->una)->offset : session->ring.head;
 }
 
 /* When nothing has been heard of the newest fragments for so long, one of them goes again. */

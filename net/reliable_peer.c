@@ -129,7 +129,7 @@ void reliable_session_free(struct session *session)
     free_handshake(session);
     seal_session_fini(&session->seal);
     free(session->fragments);
-    free(session->ring);
+    byte_ring_fini(&session->ring);
     free(session->unreliable);
     free(session->slots);
     free(session);

@@ -27,44 +27,6 @@ static bool grow_fragments(struct session *session, uint64_t wanted)
     return true;
 }
 
-static bool grow_ring(struct session *session, uint64_t wanted)
-{
-    uint64_t cap = session->ring_cap ? session->ring_cap : FIRST_RING_BYTES;
-    while (cap < wanted)
-        cap *= 2;
-    if (cap == session->ring_cap)
-        return true;
-    uint8_t *ring = malloc(cap);
-    if (ring == NULL)
-        return false;
-    for (uint64_t at = session->ring_tail; at < session->ring_head;) { /* piece by piece: both rings wrap */
-        uint64_t from = at & (session->ring_cap - 1), to = at & (cap - 1);
-        uint64_t n = session->ring_head - at;
-        if (n > session->ring_cap - from)
-            n = session->ring_cap - from;
-        if (n > cap - to)
-            n = cap - to;
-        memcpy(ring + to, session->ring + from, n);
-        at += n;
-    }
-    free(session->ring);
-    session->ring = ring;
-    session->ring_cap = cap;
-    return true;
-}
-
-static void ring_write(struct session *session, const uint8_t *data, size_t len)
-{
-    while (len > 0) {
-        uint64_t at = session->ring_head & (session->ring_cap - 1);
-        size_t n = len < session->ring_cap - at ? len : session->ring_cap - at;
-        memcpy(session->ring + at, data, n);
-        session->ring_head += n;
-        data += n;
-        len -= n;
-    }
-}
-
 static void add_fragment(struct session *session, uint64_t offset, uint32_t len, uint8_t flags, uint32_t message_len)
 {
     if (session->una == session->end) { /* the clock of a silent peer starts with the first thing it owes us */
@@ -86,17 +48,17 @@ int reliable_queue(struct session *session, const struct iovec *iov, int n, size
     struct reliable *self = session->owner;
     uint32_t piece = session->piece_bytes;
     uint64_t count = len <= piece ? 1 : (len + piece - 1) / piece;
-    uint64_t queued = session->end - session->una + count, bytes = session->ring_head - session->ring_tail + len;
+    uint64_t queued = session->end - session->una + count, bytes = byte_ring_used(&session->ring) + len;
     if (queued > session->window || bytes > self->tuning.send_buffer_bytes) {
         self->stats.send_bytes.hits++;
         return HS_ERR_BUSY;
     }
     if ((queued > session->fragments_cap && !grow_fragments(session, queued)) ||
-        (bytes > session->ring_cap && !grow_ring(session, bytes)))
+        (bytes > session->ring.cap && !byte_ring_grow(&session->ring, bytes, FIRST_RING_BYTES)))
         return HS_ERR_BUSY;
-    uint64_t offset = session->ring_head;
+    uint64_t offset = session->ring.head;
     for (int i = 0; i < n; i++)
-        ring_write(session, iov[i].iov_base, iov[i].iov_len);
+        byte_ring_write(&session->ring, iov[i].iov_base, iov[i].iov_len);
     for (uint64_t i = 0; i < count; i++) {
         uint8_t flags = (uint8_t)((i == 0 ? FRAGMENT_FIRST : 0) | (i == count - 1 ? FRAGMENT_LAST : 0));
         uint64_t left = len - i * piece;
@@ -110,7 +72,7 @@ void reliable_queue_empty(struct session *session)
 {
     if (session->end - session->una >= session->window || !grow_fragments(session, session->end - session->una + 1))
         return;
-    add_fragment(session, session->ring_head, 0, FRAGMENT_EMPTY, 0);
+    add_fragment(session, session->ring.head, 0, FRAGMENT_EMPTY, 0);
     reliable_session_activate(session);
 }
 
@@ -149,13 +111,15 @@ static void write_fragment(struct session *session, uint64_t number, struct writ
         wire_store_u32(frame, fragment->message_len);
         frame += 4;
     }
-    uint64_t at = fragment->offset & (session->ring_cap - 1), first = session->ring_cap - at;
+    if (fragment->len == 0) /* a ring that nothing was put into has no memory */
+        return;
+    const uint8_t *at = byte_ring_at(&session->ring, fragment->offset);
+    uint64_t first = byte_ring_to_end(&session->ring, fragment->offset);
     if (fragment->len <= first) {
-        if (fragment->len > 0) /* a ring that nothing was put into has no memory */
-            memcpy(frame, session->ring + at, fragment->len);
+        memcpy(frame, at, fragment->len);
     } else {
-        memcpy(frame, session->ring + at, first);
-        memcpy(frame + first, session->ring, fragment->len - first);
+        memcpy(frame, at, first);
+        memcpy(frame + first, session->ring.bytes, fragment->len - first);
     }
 }
 

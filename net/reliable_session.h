@@ -19,6 +19,7 @@
 #include "core/port/carrier.h"
 #include "core/port/transport.h"
 #include "net/buffer_pool.h"
+#include "net/byte_ring.h"
 #include "net/seal.h"
 #include "net/wire.h"
 
@@ -83,8 +84,7 @@ struct session {
     struct send_fragment *fragments;
     uint32_t fragments_cap, n_lost;
     uint64_t una, next, end, lost_from;
-    uint8_t *ring;
-    uint64_t ring_cap, ring_tail, ring_head;
+    struct byte_ring ring;
     uint8_t *unreliable; /* frames ready to be copied, drained at every flush */
     uint32_t unreliable_len;
     /* Congestion and timers. */

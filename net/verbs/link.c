@@ -52,7 +52,7 @@ void verbs_link_end(struct verbs_link *link, int status)
     deactivate(link);
     link->owner->links[net_peer_place(link->peer)] = NULL;
     sodium_memzero(link->secret, sizeof link->secret);
-    free(link->ring);
+    byte_ring_fini(&link->ring);
     free(link->unreliable);
     free(link->reads);
     free(link);
@@ -67,7 +67,7 @@ void verbs_link_reset(struct verbs_link *link)
     if (link->sealed)
         seal_session_fini(&link->seal);
     link->sealed = false;
-    link->ring_head = link->ring_tail = 0;
+    link->ring.head = link->ring.tail = 0;
     link->unreliable_len = 0;
     link->sent_packets = link->allowed_packets = link->posted = link->done = 0;
     link->marks_head = link->marks_tail = 0;

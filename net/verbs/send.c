@@ -11,53 +11,16 @@ enum { BATCH = 16, FIRST_RING = 64 << 10, FIRST_UNRELIABLE = 8 << 10 };
 
 /* ---- the queue ---- */
 
-static void ring_write(struct verbs_link *link, const void *data, size_t len)
-{
-    size_t at = (size_t)(link->ring_head & (link->ring_cap - 1)), first = (size_t)link->ring_cap - at;
-    if (first > len)
-        first = len;
-    memcpy(link->ring + at, data, first);
-    if (len > first)
-        memcpy(link->ring, (const uint8_t *)data + first, len - first);
-    link->ring_head += len;
-}
-
-static bool grow_ring(struct verbs_link *link, uint64_t needed)
-{
-    uint64_t cap = link->ring_cap ? link->ring_cap : FIRST_RING;
-    while (cap < needed)
-        cap *= 2;
-    if (cap == link->ring_cap)
-        return true;
-    uint8_t *ring = malloc(cap);
-    if (ring == NULL)
-        return false;
-    uint64_t used = link->ring_head - link->ring_tail;
-    for (uint64_t done = 0; done < used;) {
-        uint64_t at = (link->ring_tail + done) & (link->ring_cap - 1), n = used - done;
-        if (n > link->ring_cap - at)
-            n = link->ring_cap - at;
-        memcpy(ring + done, link->ring + at, n);
-        done += n;
-    }
-    free(link->ring);
-    link->ring = ring;
-    link->ring_cap = cap;
-    link->ring_tail = 0;
-    link->ring_head = used;
-    return true;
-}
-
 int verbs_queue(struct verbs_link *link, const struct iovec *iov, int n, size_t len)
 {
-    uint64_t used = link->ring_head - link->ring_tail, needed = used + VERBS_RECORD_BYTES + len;
+    uint64_t used = byte_ring_used(&link->ring), needed = used + VERBS_RECORD_BYTES + len;
     uint32_t record = (uint32_t)len;
-    if ((used > 0 && needed > link->owner->tuning.send_buffer_bytes) || !grow_ring(link, needed))
+    if ((used > 0 && needed > link->owner->tuning.send_buffer_bytes) || !byte_ring_grow(&link->ring, needed, FIRST_RING))
         return HS_ERR_BUSY;
-    ring_write(link, &record, VERBS_RECORD_BYTES);
+    byte_ring_write(&link->ring, &record, VERBS_RECORD_BYTES);
     for (int i = 0; i < n; i++)
         if (iov[i].iov_len)
-            ring_write(link, iov[i].iov_base, iov[i].iov_len);
+            byte_ring_write(&link->ring, iov[i].iov_base, iov[i].iov_len);
     verbs_activate(link);
     return 0;
 }
@@ -113,7 +76,7 @@ static uint32_t unreliable_part(const struct verbs_link *link, uint32_t from)
 /* What the next packet carries, in one piece: a record may well go on in the packet after it. */
 static uint32_t stream_part(const struct verbs_link *link)
 {
-    uint64_t n = link->ring_head - link->ring_tail, to_end = link->ring_cap - (link->ring_tail & (link->ring_cap - 1));
+    uint64_t n = byte_ring_used(&link->ring), to_end = byte_ring_to_end(&link->ring, link->ring.tail);
     n = n < to_end ? n : to_end;
     return (uint32_t)(n < VERBS_PAYLOAD_BYTES ? n : VERBS_PAYLOAD_BYTES);
 }
@@ -138,7 +101,7 @@ struct cut { /* what a packet is made of */
 
 static bool next_cut(struct verbs_link *link, uint32_t unreliable_at, struct cut *out)
 {
-    bool content = unreliable_at < link->unreliable_len || link->ring_tail < link->ring_head;
+    bool content = unreliable_at < link->unreliable_len || byte_ring_used(&link->ring) > 0;
     bool credit = link->sent_packets < link->allowed_packets;
     if (content && !credit && !link->stalled)
         link->owner->counts.credit_stalls++;
@@ -146,7 +109,7 @@ static bool next_cut(struct verbs_link *link, uint32_t unreliable_at, struct cut
     if (content && credit) {
         bool unreliable = unreliable_at < link->unreliable_len;
         *out = unreliable ? (struct cut){PACKET_UNRELIABLE, link->unreliable + unreliable_at, unreliable_part(link, unreliable_at)}
-                          : (struct cut){PACKET_STREAM, link->ring + (link->ring_tail & (link->ring_cap - 1)), stream_part(link)};
+                          : (struct cut){PACKET_STREAM, byte_ring_at(&link->ring, link->ring.tail), stream_part(link)};
         return true;
     }
     *out = (struct cut){PACKET_CREDIT, (const uint8_t *)"", 0};
@@ -263,7 +226,7 @@ static bool make_packets(struct verbs_link *link, uint32_t *unreliable_at)
             return post_batch(link, &batch) && false;
         }
         if (cut.kind == PACKET_STREAM)
-            link->ring_tail += cut.len;
+            link->ring.tail += cut.len;
         else if (cut.kind == PACKET_UNRELIABLE)
             *unreliable_at += cut.len;
         else

@@ -26,6 +26,7 @@
 
 #include "core/base/u64_map.h"
 #include "net/buffer_pool.h"
+#include "net/byte_ring.h"
 #include "net/seal.h"
 #include "net/verbs/control.h"
 #include "net/verbs/device_choice.h"
@@ -95,8 +96,8 @@ struct verbs_link {
     uint8_t secret[CONTROL_SECRET_BYTES]; /* ours, until connected */
 
     /* Sending: whole records in the ring, cut into packets as they come. */
-    uint8_t *ring, *unreliable;
-    uint64_t ring_cap, ring_head, ring_tail;
+    struct byte_ring ring;
+    uint8_t *unreliable;
     uint32_t unreliable_len, unreliable_cap;
     uint64_t sent_packets, allowed_packets; /* that use credit, since the pair came up */
     uint64_t posted, done;                  /* work requests */
