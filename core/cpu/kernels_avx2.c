@@ -4,6 +4,7 @@
 
 #include "core/cpu/half.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/kernels_eight.h"
 
 typedef __m256 vec;
 enum { LANES = 8, PANEL_VECS = 2, TILE_ROWS = 6 };
@@ -108,19 +109,14 @@ static inline vec vec_keep(vec a, vec b, int first, int last)
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_and_si256(from_first, below_last)));
 }
 
-/* By halves: lane i with i + 4, then i + 2, i + 1. */
 static inline float vec_reduce_max(vec a)
 {
-    __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+    return max_of_eight(a);
 }
 
 static inline float vec_reduce_add(vec a)
 {
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+    return sum_of_eight(a);
 }
 
 /* to[lane * stride + r] = lane of row r: 4 x 4 blocks transposed within each half. */

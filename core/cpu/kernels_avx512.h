@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "core/cpu/kernels_eight.h"
+
 typedef __m512 vec;
 enum { LANES = 16, PANEL_VECS = 2, TILE_ROWS = 12 };
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
@@ -101,21 +103,15 @@ static inline vec vec_keep(vec a, vec b, int first, int last)
     return _mm512_mask_blend_ps((__mmask16)(lanes_below(last) & ~lanes_below(first)), b, a);
 }
 
-/* By halves: lane i with i + 8, then i + 4, i + 2, i + 1. */
+/* By halves: lane i with i + 8, then as eight. */
 static inline float vec_reduce_max(vec a)
 {
-    __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+    return max_of_eight(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
 
 static inline float vec_reduce_add(vec a)
 {
-    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+    return sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
 
 /* to[lane * stride + r] = lane of row r: 4 x 4 blocks transposed within each quarter. */
