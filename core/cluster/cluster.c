@@ -190,7 +190,7 @@ static void on_peer_down(struct cluster *c, const struct transport_event *event,
     if (!m || !m->up || m->peer != event->peer)
         return;
     m->up = false;
-    log_info("cluster", "connection to peer %s lost: %s", m->name[0] ? m->name : m->address, error_name(event->status));
+    log_info("cluster", "connection to peer %s lost: %s", member_who(m), error_name(event->status));
     member_announce(c, m, true);
     if (m->state == CLUSTER_PEER_ALIVE) {
         swim_suspect(c, m, c->info.boot_id, now_ns);

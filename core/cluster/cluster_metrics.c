@@ -127,7 +127,7 @@ bool cluster_metrics_register(struct cluster *c)
 void cluster_metrics_member(struct cluster *c, struct member *m)
 {
     char labels[METRICS_LABEL_BYTES];
-    metrics_label(labels, "peer", m->name[0] ? m->name : m->address);
+    metrics_label(labels, "peer", member_who(m));
     struct gauge *earlier = m->replica_gauge; /* of another name, or of the same: then it keeps its value */
     m->replica_gauge = metrics_gauge(c->metrics, "hearsay_replica_blocks", labels, "Blocks known of each peer.", 1);
     metrics_release_gauge(c->metrics, earlier);

@@ -146,6 +146,7 @@ struct cluster {
 /* member.c */
 struct member *member_by_peer(const struct cluster *c, uint32_t peer);
 struct member *member_by_boot(const struct cluster *c, uint64_t boot_id);
+const char *member_who(const struct member *m); /* for people: its name, before its hello its address */
 /* A new entry, JOINING. NULL at the limit or out of memory. */
 struct member *member_add(struct cluster *c, uint32_t peer);
 void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint64_t now_ns);

@@ -18,6 +18,11 @@ struct member *member_by_boot(const struct cluster *c, uint64_t boot_id)
     return at ? (struct member *)(uintptr_t)*at : NULL;
 }
 
+const char *member_who(const struct member *m)
+{
+    return m->name[0] ? m->name : m->address;
+}
+
 static bool grow(struct cluster *c)
 {
     if (c->n_members < c->cap_members)
@@ -83,7 +88,7 @@ void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint
     if (m->boot_id == boot_id)
         return;
     if (m->boot_id) {
-        log_info("cluster", "peer %s restarted", m->name[0] ? m->name : m->address);
+        log_info("cluster", "peer %s restarted", member_who(m));
         member_announce(c, m, true);
         if (member_by_boot(c, m->boot_id) == m)
             u64_map_remove(&c->by_boot, m->boot_id);
@@ -119,7 +124,7 @@ void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_sta
     m->state_since_ns = now_ns;
     bool out = state == CLUSTER_PEER_DEAD || state == CLUSTER_PEER_LEFT;
     bool is_passing = state == CLUSTER_PEER_SUSPECT || old == CLUSTER_PEER_SUSPECT;
-    log_write(is_passing && !out ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "cluster", "peer %s is %s", m->name[0] ? m->name : m->address,
+    log_write(is_passing && !out ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "cluster", "peer %s is %s", member_who(m),
               cluster_state_name(state));
     if (state == CLUSTER_PEER_DEAD)
         counter_add(c->count.deaths, 1);

@@ -15,19 +15,18 @@ static const uint64_t ask_floor_ns = 20 * MS;
 static void log_mismatch(struct cluster *c, struct member *m)
 {
     const struct wire_header *header = &m->header;
-    const char *who = m->name[0] ? m->name : m->address;
-    if (m->mismatch_logged)
-        return;
+    if (m->mismatch_logged || !m->name[0])
+        return; /* a header that overtook the hello is told with a later one, by name */
     m->mismatch_logged = true;
     if (memcmp(header->fingerprint, c->config.fingerprint, sizeof header->fingerprint) != 0)
         log_warn("cluster", "peer %s serves another model (fingerprint %02x%02x%02x%02x, ours %02x%02x%02x%02x): not routed to",
-                 who, header->fingerprint[0], header->fingerprint[1], header->fingerprint[2], header->fingerprint[3],
+                 m->name, header->fingerprint[0], header->fingerprint[1], header->fingerprint[2], header->fingerprint[3],
                  c->config.fingerprint[0], c->config.fingerprint[1], c->config.fingerprint[2], c->config.fingerprint[3]);
     else if (header->page_tokens != c->config.page_tokens)
         log_warn("cluster", "peer %s has another page size (%u tokens, ours %u): not routed to; start all with one --page-tokens",
-                 who, header->page_tokens, c->config.page_tokens);
+                 m->name, header->page_tokens, c->config.page_tokens);
     else
-        log_warn("cluster", "peer %s computes in another arithmetic class (%s, ours %s): not routed to under --same-bits", who,
+        log_warn("cluster", "peer %s computes in another arithmetic class (%s, ours %s): not routed to under --same-bits", m->name,
                  header->arithmetic, c->config.arithmetic);
 }
 

@@ -317,6 +317,29 @@ static void test_other_page_size_is_left_out(void **state)
     stop();
 }
 
+static uint64_t late_seed;
+
+static void run_with_late_hellos(void)
+{
+    static const struct world_link slow = {.delay_ns = MS, .jitter_ns = 400 * MS};
+    struct cluster_config config = world_config();
+    world_start(&w, 2, late_seed, &config, &slow);
+    world_crash(&w, 1);
+    world_boot(&w, 1, &odd_config);
+    world_run(&w, 5 * SECOND);
+}
+
+/* Headers may overtake the hello: the peer is told of by its name all the same. */
+static void test_odd_peers_are_told_by_name(void **state)
+{
+    odd_config = world_config();
+    odd_config.page_tokens = 32;
+    for (late_seed = 40; late_seed < 56; late_seed++) {
+        assert_int_equal(count_lines(run_with_late_hellos, "node1 has another page size"), 1);
+        stop();
+    }
+}
+
 static void test_other_class_only_matters_with_same_bits(void **state)
 {
     odd_config = world_config();
@@ -366,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_slow_link_keeps_the_interval),
         cmocka_unit_test(test_other_model_is_left_out),
         cmocka_unit_test(test_other_page_size_is_left_out),
+        cmocka_unit_test(test_odd_peers_are_told_by_name),
         cmocka_unit_test(test_other_class_only_matters_with_same_bits),
         cmocka_unit_test(test_large_group),
     };
