@@ -152,8 +152,7 @@ struct member *member_add(struct cluster *c, uint32_t peer);
 void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint64_t now_ns);
 void member_set_state(struct cluster *c, struct member *m, enum cluster_peer_state state, uint32_t incarnation, uint64_t now_ns);
 void member_free(struct cluster *c, struct member *m), member_forget(struct cluster *c, struct member *m); /* forget: closed, too */
-/* There is reason to think that it answers again: the transport need not wait for its turn. */
-void member_call(struct cluster *c, const struct member *m);
+void member_call(struct cluster *c, const struct member *m); /* it may answer again: the transport need not wait for its turn */
 bool member_is_routable(const struct cluster *c, const struct member *m);
 /* Tells the listener if routability has changed. gone: what it computed for us is lost. */
 void member_announce(struct cluster *c, struct member *m, bool gone);
