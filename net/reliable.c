@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/panic.h"
+#include "net/event_ring.h"
 #include "net/unsupported.h"
 
 enum {
@@ -54,16 +55,10 @@ bool reliable_report(struct reliable *self, const struct carrier_address *addres
 
 static bool grow_ready(struct reliable *self)
 {
-    uint32_t cap = self->ready_cap ? self->ready_cap * 2 : 256;
-    struct ready_event *ready = malloc(cap * sizeof *ready);
-    if (ready == NULL)
-        return false;
-    for (uint64_t i = self->ready_given; i < self->ready_tail; i++)
-        ready[i & (cap - 1)] = self->ready[i & (self->ready_cap - 1)];
-    free(self->ready);
-    self->ready = ready;
-    self->ready_cap = cap;
-    return true;
+    struct ready_event *ready = event_ring_grow(self->ready, &self->ready_cap, sizeof *ready, self->ready_given, self->ready_tail);
+    if (ready != NULL)
+        self->ready = ready;
+    return ready != NULL;
 }
 
 static void release(struct reliable *self, struct ready_event *ready)
@@ -437,9 +432,9 @@ static const struct transport_ops reliable_ops = {
     .poll = reliable_poll,
     .next_deadline_ns = reliable_next_deadline,
     .wait_fd = reliable_wait_fd,
-    .register_memory = unsupported_register_memory,
     .publish = unsupported_publish,
-    .read = unsupported_read,
+    .write_page = unsupported_write_page,
+    .read_page = unsupported_read_page,
     .close_peer = reliable_close_peer,
     .peer_stats = reliable_peer_stats,
     .stats = reliable_stats,

@@ -366,7 +366,8 @@ void reliable_on_init(struct reliable *self, const struct carrier_datagram *data
         /* One failure can be a damaged datagram; a second one is another key. */
         if (status == HS_ERR_AUTH && reliable_report(self, &datagram->address, 'k', 2))
             log_warn("net",
-                     "peer %s does not hold our group key: its attempts are dropped; give all nodes the same --group-key-file",
+                     "peer %s does not hold our group key, or uses another fabric: its attempts are dropped; give all nodes the same --group-key-file and "
+                     "--fabric",
                      text);
     } else if (hello.boot_id == self->boot_id) {
         if (peer != NULL) /* our own address under a name: lists of all nodes hold it. Nothing to connect. */

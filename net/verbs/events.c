@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "core/base/panic.h"
+#include "net/event_ring.h"
 #include "net/verbs/internal.h"
 
 void verbs_buffer_unref(struct verbs *self, struct verbs_buffer *buffer)
@@ -26,16 +27,10 @@ static void release(struct verbs *self, struct verbs_event *event)
 
 static bool grow(struct verbs *self)
 {
-    uint32_t cap = self->events_cap ? self->events_cap * 2 : 256;
-    struct verbs_event *events = malloc(cap * sizeof *events);
-    if (events == NULL)
-        return false;
-    for (uint64_t i = self->events_given; i < self->events_tail; i++)
-        events[i & (cap - 1)] = self->events[i & (self->events_cap - 1)];
-    free(self->events);
-    self->events = events;
-    self->events_cap = cap;
-    return true;
+    struct verbs_event *events = event_ring_grow(self->events, &self->events_cap, sizeof *events, self->events_given, self->events_tail);
+    if (events != NULL)
+        self->events = events;
+    return events != NULL;
 }
 
 bool verbs_event(struct verbs *self, const struct transport_event *event, struct verbs_buffer *buffer, struct message_buffer *message)
@@ -74,7 +69,7 @@ void verbs_events_drop(struct verbs *self, uint32_t peer)
 {
     for (uint64_t i = self->events_head; i < self->events_tail; i++) {
         struct verbs_event *event = &self->events[i & (self->events_cap - 1)];
-        if (event->event.peer == peer)
+        if (event->event.peer == peer && event->event.kind != TRANSPORT_READ_DONE) /* every read has its end told, by whomever it was asked for */
             event->dropped = true;
     }
 }

@@ -47,6 +47,7 @@ void verbs_link_end(struct verbs_link *link, int status)
     bool was_up = verbs_link_usable(link);
     verbs_pair_close(link, CONTROL_MESSAGES);
     verbs_pair_close(link, CONTROL_READS);
+    verbs_reads_end(link, HS_ERR_CLOSED); /* whoever asked waits for an answer, and may have the memory back */
     if (was_up && status != 0)
         verbs_link_down(link, status);
     deactivate(link);

@@ -15,8 +15,10 @@ int verbs_queue(struct verbs_link *link, const struct iovec *iov, int n, size_t 
 {
     uint64_t used = byte_ring_used(&link->ring), needed = used + VERBS_RECORD_BYTES + len;
     uint32_t record = (uint32_t)len;
-    if ((used > 0 && needed > link->owner->tuning.send_buffer_bytes) || !byte_ring_grow(&link->ring, needed, FIRST_RING))
+    if ((used > 0 && needed > link->owner->tuning.send_buffer_bytes) || !byte_ring_grow(&link->ring, needed, FIRST_RING)) {
+        link->owner->stats.send_bytes.hits++;
         return HS_ERR_BUSY;
+    }
     byte_ring_write(&link->ring, &record, VERBS_RECORD_BYTES);
     for (int i = 0; i < n; i++)
         if (iov[i].iov_len)
@@ -43,8 +45,10 @@ static bool grow_unreliable(struct verbs_link *link, size_t needed)
 int verbs_queue_unreliable(struct verbs_link *link, const struct iovec *iov, int n, size_t len)
 {
     uint32_t record = (uint32_t)len;
-    if (!grow_unreliable(link, link->unreliable_len + VERBS_RECORD_BYTES + len))
+    if (!grow_unreliable(link, link->unreliable_len + VERBS_RECORD_BYTES + len)) {
+        link->owner->stats.unreliable_bytes.hits++;
         return HS_ERR_BUSY;
+    }
     uint8_t *at = link->unreliable + link->unreliable_len;
     memcpy(at, &record, VERBS_RECORD_BYTES);
     at += VERBS_RECORD_BYTES;

@@ -271,10 +271,10 @@ static void verbs_close_peer(struct transport *transport, uint32_t peer)
 {
     struct verbs *self = self_of(transport);
     self->bootstrap->ops->close_peer(self->bootstrap, peer);
+    verbs_events_drop(self, peer);
     struct verbs_link *link = link_to(self, peer);
     if (link != NULL)
         verbs_link_end(link, 0);
-    verbs_events_drop(self, peer);
 }
 
 static int verbs_peer_stats(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out)
@@ -289,13 +289,28 @@ static int verbs_peer_stats(const struct transport *transport, uint32_t peer, st
     return 0;
 }
 
+/* Who may be a peer is the bootstrap's to bound, what waits to be sent ours. Received packets lie in the receives that credits allow for. */
 static void verbs_stats(const struct transport *transport, struct transport_stats *out)
 {
     const struct verbs *self = self_of(transport);
     struct transport_stats bootstrap;
+    uint64_t fullest = 0, fullest_unreliable = 0;
     self->bootstrap->ops->stats(self->bootstrap, &bootstrap);
+    for (uint32_t i = 0; i < self->n_peers; i++) {
+        const struct verbs_link *link = self->links[i];
+        if (link == NULL)
+            continue;
+        uint64_t queued = byte_ring_used(&link->ring);
+        fullest = queued > fullest ? queued : fullest;
+        fullest_unreliable = link->unreliable_len > fullest_unreliable ? link->unreliable_len : fullest_unreliable;
+    }
     *out = self->stats;
     out->rejected += bootstrap.rejected;
+    out->peers = bootstrap.peers;
+    out->half_open = bootstrap.half_open;
+    out->strangers = bootstrap.strangers;
+    out->send_bytes = (struct transport_bound){fullest, self->tuning.send_buffer_bytes, self->stats.send_bytes.hits};
+    out->unreliable_bytes = (struct transport_bound){fullest_unreliable, VERBS_UNRELIABLE_BYTES, self->stats.unreliable_bytes.hits};
 }
 
 /* ---- creation and end ---- */

@@ -404,6 +404,40 @@ static void test_read(void **state)
     assert_int_equal(world_node(world, 0)->read_status, HS_ERR_RANGE);
 }
 
+enum { CLOSING_READS = 8 };
+
+static bool all_reads_done(struct world *world, void *arg)
+{
+    (void)arg;
+    return world_node(world, 0)->reads_done == CLOSING_READS;
+}
+
+/* Whoever asked for a read hears of its end, also when the peer is let go meanwhile: until then its memory may be written to. */
+static void test_reads_of_a_closed_peer(void **state)
+{
+    struct world *world = *state;
+    uint32_t to_b, to_a;
+    world_pair(world, &to_b, &to_a);
+    struct transport *a = world_node(world, 0)->transport, *b = world_node(world, 1)->transport;
+    uint8_t here[CLOSING_READS][64] = {{0}}, there[64];
+    fill(there, sizeof there, 3);
+    if (a->ops->register_memory(a, here, sizeof here) == HS_ERR_UNSUPPORTED)
+        skip();
+    assert_int_equal(b->ops->publish(b, 1, there, sizeof there), 0);
+    for (uint32_t i = 0; i < CLOSING_READS; i++)
+        assert_int_equal(a->ops->read(a, to_b, 1, 0, here[i], sizeof here[i], i), 0);
+    a->ops->close_peer(a, to_b);
+    assert_true(world_run_until(world, all_reads_done, NULL, 1000));
+    int last = world_node(world, 0)->read_status;
+    assert_true(last == HS_ERR_CLOSED || last == 0); /* in memory they are done at once */
+    world_run_ms(world, 300);
+    assert_int_equal(world_node(world, 0)->reads_done, CLOSING_READS);
+    world_node(world, 0)->up[to_b] = false; /* closing brings no event */
+    world_node(world, 0)->n_up = 0;
+    world_stop(world, 0); /* before the memory goes */
+    world_stop(world, 1);
+}
+
 /* A writer that changes pages as fast as it can, in a thread of its own, while they are read one-sidedly. */
 enum { PAGES = 8, PAGE_BYTES = 4096, PAGE_READS = 400, PAGE_REGION = 2 };
 
@@ -551,6 +585,12 @@ static void test_addresses(void **state)
     struct transport_info info;
     a->ops->info(a, &info);
     assert_true(info.boot_id == b->peer_boot_id[0]);
+    struct transport_stats stats;
+    a->ops->stats(a, &stats);
+    if (stats.peers.max > 0) { /* whoever has bounds tells all of them */
+        assert_int_equal(stats.peers.used, 1);
+        assert_true(stats.half_open.max > 0 && stats.send_bytes.max > 0 && stats.unreliable_bytes.max > 0 && stats.strangers.max > 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -567,6 +607,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_eight_peers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reads_of_a_closed_peer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_under_a_writer, setup, teardown),
     };
     int failed = 0;
