@@ -1,0 +1,13 @@
+/*
+ * The rails of a node: the ports that --device names, or the best there is, opened. Threading: one thread. Errors: HS_ERR_* with one line.
+ */
+#ifndef HEARSAY_NET_VERBS_RAILS_H
+#define HEARSAY_NET_VERBS_RAILS_H
+
+#include "net/verbs/device_choice.h"
+#include "net/verbs/verbs.h"
+
+/* Asks the devices and chooses: up to DEVICE_MAX_RAILS, and one alone when none is named. */
+int rails_choose(const struct transport_verbs_config *config, struct device_rail chosen[DEVICE_MAX_RAILS], uint32_t *n, struct error *err);
+
+#endif
