@@ -24,7 +24,7 @@ enum perf_caches { PERF_CACHES_WARM = 1, PERF_CACHES_FLUSHED = 2, PERF_CACHES_BO
 enum perf_backend { PERF_BACKEND_CPU, PERF_BACKEND_NULL };
 
 /* What --against names. */
-enum perf_peer { PERF_PEER_NONE, PERF_PEER_LLAMA_BENCH, PERF_PEER_ENGINE, PERF_PEER_SERVER, PERF_PEER_BARE };
+enum perf_peer { PERF_PEER_NONE, PERF_PEER_LLAMA_BENCH, PERF_PEER_ENGINE, PERF_PEER_SERVER, PERF_PEER_BARE, PERF_PEER_PERFTEST };
 
 /* How a benchmark waits for its peer: as fast as it can, or as an idle node does. */
 enum perf_poll { PERF_POLL_SPIN, PERF_POLL_ADAPTIVE };

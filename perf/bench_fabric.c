@@ -85,6 +85,13 @@ static void add_one(struct bench *b, const char *name, const char *metric, const
 
 /* ---- measuring ---- */
 
+static bool stands_beside(const struct fabric_side *side, const struct fabric_job *job)
+{
+    const struct perf_config *config = job->config;
+    bool wanted = config->peer == PERF_PEER_PERFTEST || (config->peer == PERF_PEER_BARE && !side->perftest);
+    return wanted && (side->patterns & job->pattern) && (!side->fabric || strcmp(side->fabric, config->fabric) == 0);
+}
+
 /* Hearsay and, where it is wanted and can play this, every reference, in turn, run after run. */
 static int measure(struct bench *b, const struct fabric_job *job, bool with_references, struct error *err)
 {
@@ -94,9 +101,8 @@ static int measure(struct bench *b, const struct fabric_job *job, bool with_refe
     fini_tallies(b);
     memset(b->tallies, 0, sizeof b->tallies);
     b->tallies[b->n_sides++].side = &fabric_hearsay;
-    for (uint32_t i = 0;
-         with_references && config->peer == PERF_PEER_BARE && !config->connect && i < n_bare && b->n_sides < MAX_SIDES; i++)
-        if ((bare[i].patterns & job->pattern) && (!bare[i].fabric || strcmp(bare[i].fabric, config->fabric) == 0))
+    for (uint32_t i = 0; with_references && !config->connect && i < n_bare && b->n_sides < MAX_SIDES; i++)
+        if (stands_beside(&bare[i], job))
             b->tallies[b->n_sides++].side = &bare[i];
     for (uint32_t run = 0; run < config->runs; run++) {
         for (uint32_t i = 0; i < b->n_sides; i++) {
@@ -141,7 +147,7 @@ static int bench_read(struct bench *b, struct fabric_job *job, struct error *err
 /* Beside the bare program stand the cipher alone, and what both leave together when one core must do the one and the other. */
 static int bench_stream(struct bench *b, struct fabric_job *job, struct error *err)
 {
-    char name[48];
+    char name[64];
     double cipher;
     snprintf(name, sizeof name, "stream %u B", job->bytes);
     int rc = measure(b, job, true, err);
@@ -158,7 +164,7 @@ static int bench_stream(struct bench *b, struct fabric_job *job, struct error *e
     snprintf(name, sizeof name, "stream %u B, cipher alone", job->bytes);
     add_one(b, name, "throughput", "MB/s", cipher / 1e6);
     if (isfinite(bare)) {
-        snprintf(name, sizeof name, "stream %u B, bare UDP and cipher", job->bytes);
+        snprintf(name, sizeof name, "stream %u B, %s and cipher", job->bytes, b->tallies[1].side->name);
         add_one(b, name, "throughput", "MB/s", 1 / (1 / bare + 1e6 / cipher));
     }
     return 0;

@@ -51,6 +51,7 @@ struct fabric_result {
 struct fabric_side {
     const char *name;
     const char *fabric; /* beside which fabric this stands; NULL: any */
+    bool perftest;      /* only with --against perftest */
     uint32_t patterns;  /* that it can play */
     /* Opens, tells its address through ready(), serves until job->control is readable. */
     int (*serve)(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err);
@@ -110,7 +111,8 @@ int fabric_serve_forever(const struct perf_config *config, struct error *err);
 const struct fabric_side *fabric_bare_sides(uint32_t *n);
 
 /* ---- bench_fabric_answer.c ---- */
-/* Two endpoints in this process over memory: ns of CPU from a received message to its answer having been sent. */
+/* Two endpoints in this process, over memory or, of fabric verbs, over its devices: ns from a received message to its answer having been
+ * sent. */
 int fabric_answer(const struct perf_config *config, uint32_t bytes, struct samples *answer_ns, struct error *err);
 /* One core sealing messages of that length, one after the other, nothing else. */
 int fabric_cipher(uint32_t bytes, uint64_t duration_ns, double *bytes_per_s, struct error *err);

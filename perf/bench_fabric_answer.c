@@ -1,19 +1,22 @@
 /*
- * The node's own share of a round trip: two reliable transports in one process over a carrier that only copies. Time is counted,
- * not read, so that every run does the same work; perf/instructions counts what fabric_answer_turn takes.
+ * The node's own share of a round trip: two transports in one process, reliable ones over a carrier that only copies, or verbs on two
+ * devices, where a message is given time to arrive before it is looked for. Time is counted, not read, so that every run does the same
+ * work; perf/instructions counts what fabric_answer_turn takes.
  */
 #include "perf/bench_fabric.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/rng.h"
 #include "net/net.h"
 #include "net/seal.h"
 #include "perf/progress.h"
 
-enum { SLOTS = 256, MTU = 8192, TURN_NS = 2000, WARM_UP = 1000, TURNS = 20000 };
+enum { SLOTS = 256, MTU = 8192, TURN_NS = 2000, WARM_UP = 1000, TURNS = 20000, DEVICE_WARM_UP = 100, DEVICE_TURNS = 1000 };
+enum { ARRIVAL_NS = 2000000, MOST_LOOKS = 1000 }; /* on a device, even an emulated one */
 
 /* ---- a carrier to the other end, whose address is the number of the end ---- */
 
@@ -115,6 +118,8 @@ struct ends {
     struct transport *transport[2]; /* 0 asks, 1 answers */
     struct env env;
     struct rng rng;
+    struct fabric_endpoint endpoint[2]; /* on devices */
+    bool on_devices;
     uint64_t now_ns;
     uint32_t peer[2], answered, bytes;
     uint8_t message[MTU / 2];
@@ -143,12 +148,31 @@ static uint32_t poll_end(struct ends *ends, int i, enum transport_event_kind wan
     return found;
 }
 
-static int open_ends(struct ends *ends, const struct perf_config *config, uint32_t bytes, struct error *err)
+static int open_on_devices(struct ends *ends, const struct perf_config *config, struct error *err)
+{
+    struct fabric_job job = {.config = config, .control = -1};
+    struct transport_info info;
+    uint32_t ups = 0;
+    for (int i = 0; i < 2; i++) {
+        int rc = fabric_endpoint_open(&ends->endpoint[i], &job, i == 1, err);
+        if (rc)
+            return rc;
+        ends->transport[i] = ends->endpoint[i].transport;
+    }
+    ends->transport[1]->ops->info(ends->transport[1], &info);
+    int rc = ends->transport[0]->ops->resolve(ends->transport[0], info.local, &ends->peer[0]);
+    for (uint64_t end_ns = perf_now_ns() + UINT64_C(10000000000); rc == 0 && ups < 2 && ends->now_ns < end_ns;) {
+        ends->now_ns = perf_now_ns();
+        ups += poll_end(ends, 0, TRANSPORT_PEER_UP) + poll_end(ends, 1, TRANSPORT_PEER_UP);
+    }
+    return ups == 2 ? 0 : error_set(err, HS_ERR_TIMEOUT, "two ends in one process did not meet");
+}
+
+static int open_in_memory(struct ends *ends, const struct perf_config *config, struct error *err)
 {
     struct net_tuning tuning = {.ciphers = config->sealed ? 0 : 1u << SEAL_CIPHER_NONE};
     ends->env = (struct env){.now_ns = counted_now, .random_u64 = drawn, .self = ends};
     ends->now_ns = 1000000;
-    ends->bytes = bytes;
     rng_seed(&ends->rng, config->seed);
     for (uint8_t i = 0; i < 2; i++) {
         struct memory_carrier *carrier = &ends->carrier[i];
@@ -181,6 +205,28 @@ static __attribute__((noinline)) void fabric_answer_turn(struct ends *ends)
     }
 }
 
+/* From one end to the other outside of what is counted. */
+static int deliver(struct ends *ends)
+{
+    int rc = say(ends, 0);
+    poll_end(ends, 0, TRANSPORT_MESSAGE);
+    if (ends->on_devices)
+        nanosleep(&(struct timespec){.tv_nsec = ARRIVAL_NS}, NULL);
+    return rc;
+}
+
+/* The answer is back; on a device it may take a while. */
+static bool came_back(struct ends *ends)
+{
+    uint32_t found = 0;
+    for (int looks = 0; found == 0 && looks < (ends->on_devices ? MOST_LOOKS : 1); looks++) {
+        if (looks > 0)
+            nanosleep(&(struct timespec){.tv_nsec = ARRIVAL_NS / 10}, NULL);
+        found = poll_end(ends, 0, TRANSPORT_MESSAGE);
+    }
+    return found == 1;
+}
+
 int fabric_answer(const struct perf_config *config, uint32_t bytes, struct samples *answer_ns, struct error *err)
 {
     struct ends *ends = calloc(1, sizeof *ends);
@@ -188,17 +234,24 @@ int fabric_answer(const struct perf_config *config, uint32_t bytes, struct sampl
         free(ends);
         return error_set(err, HS_ERR_LIMIT, "messages of at most %zu bytes are answered in memory", sizeof ends->message);
     }
-    int rc = open_ends(ends, config, bytes, err);
-    for (uint32_t i = 0; rc == 0 && i < WARM_UP + TURNS; i++) {
-        rc = say(ends, 0);
-        poll_end(ends, 0, TRANSPORT_MESSAGE);
-        uint64_t start_ns = perf_now_ns();
-        fabric_answer_turn(ends);
-        uint64_t took_ns = perf_now_ns() - start_ns;
+    ends->bytes = bytes;
+    ends->on_devices = strcmp(config->fabric, "verbs") == 0;
+    uint32_t warm_up = ends->on_devices ? DEVICE_WARM_UP : WARM_UP, turns = ends->on_devices ? DEVICE_TURNS : TURNS;
+    int rc = ends->on_devices ? open_on_devices(ends, config, err) : open_in_memory(ends, config, err);
+    for (uint32_t i = 0; rc == 0 && i < warm_up + turns; i++) {
+        rc = deliver(ends);
+        uint64_t took_ns = 0;
+        for (int looks = 0; rc == 0 && ends->answered == i && looks < (ends->on_devices ? MOST_LOOKS : 1); looks++) {
+            if (looks > 0)
+                nanosleep(&(struct timespec){.tv_nsec = ARRIVAL_NS}, NULL);
+            uint64_t start_ns = perf_now_ns();
+            fabric_answer_turn(ends);
+            took_ns = perf_now_ns() - start_ns;
+        }
         ends->now_ns += TURN_NS;
-        if (poll_end(ends, 0, TRANSPORT_MESSAGE) != 1 || ends->answered != i + 1)
+        if (rc == 0 && (ends->answered != i + 1 || !came_back(ends)))
             rc = HS_ERR_PROTOCOL;
-        if (i >= WARM_UP)
+        if (i >= warm_up)
             samples_add(answer_ns, (double)took_ns);
     }
     if (rc && (!err || !err->code))

@@ -2,7 +2,7 @@
  * What the same machine does without hearsay: minimal programs over the kernel's sockets that sleep in the kernel or spin on it. Messages
  * have one length, which both ends know; in a stream the server acknowledges every quarter of the window with one byte.
  *
- * A program over bare verbs or a bare EAL is one more row of the table at the end, beside its fabric.
+ * Programs over bare verbs and a bare EAL, in files of their own, are rows of the table at the end, beside their fabrics.
  */
 #include "perf/bench_fabric.h"
 
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "perf/bench_fabric_dpdk.h"
+#include "perf/bench_fabric_verbs.h"
 #include "perf/progress.h"
 
 enum { SOCKET_BYTES = 8 << 20, LOOKS_PER_CONTROL = 4096 };
@@ -227,12 +228,15 @@ KERNEL_SOCKETS(udp_blocking, SOCK_DGRAM, 0)
 KERNEL_SOCKETS(tcp_spinning, SOCK_STREAM, MSG_DONTWAIT)
 KERNEL_SOCKETS(tcp_blocking, SOCK_STREAM, 0)
 
+/* The first that can play is what hearsay is compared with. */
 static const struct fabric_side sides[] = {
-    {"bare UDP, spinning", NULL, FABRIC_PING | FABRIC_STREAM, serve_udp_spinning, call_udp_spinning},
-    {"bare UDP, blocking", NULL, FABRIC_PING | FABRIC_STREAM, serve_udp_blocking, call_udp_blocking},
-    {"bare TCP, spinning", NULL, FABRIC_PING | FABRIC_STREAM, serve_tcp_spinning, call_tcp_spinning},
-    {"bare TCP, blocking", NULL, FABRIC_PING | FABRIC_STREAM, serve_tcp_blocking, call_tcp_blocking},
-    {"bare DPDK", "dpdk", FABRIC_PING | FABRIC_STREAM, fabric_dpdk_serve_bare, fabric_dpdk_call_bare},
+    {"bare verbs", "verbs", false, FABRIC_PING | FABRIC_READ | FABRIC_STREAM, fabric_verbs_serve_bare, fabric_verbs_call_bare},
+    {"perftest", "verbs", true, FABRIC_PING | FABRIC_READ | FABRIC_STREAM, fabric_perftest_serve, fabric_perftest_call},
+    {"bare DPDK", "dpdk", false, FABRIC_PING | FABRIC_STREAM, fabric_dpdk_serve_bare, fabric_dpdk_call_bare},
+    {"bare UDP, spinning", NULL, false, FABRIC_PING | FABRIC_STREAM, serve_udp_spinning, call_udp_spinning},
+    {"bare UDP, blocking", NULL, false, FABRIC_PING | FABRIC_STREAM, serve_udp_blocking, call_udp_blocking},
+    {"bare TCP, spinning", "sockets", false, FABRIC_PING | FABRIC_STREAM, serve_tcp_spinning, call_tcp_spinning},
+    {"bare TCP, blocking", "sockets", false, FABRIC_PING | FABRIC_STREAM, serve_tcp_blocking, call_tcp_blocking},
 };
 
 const struct fabric_side *fabric_bare_sides(uint32_t *n)

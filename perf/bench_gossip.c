@@ -1,14 +1,17 @@
 /*
  * The gossip benchmark: from the moment at which blocks enter one node's tree until its peer's replica has them. Two clusters in
- * two threads over UDP on loopback, sealed as always. An insertion waits for the one before to be seen, and then for a random
- * while, so that it falls anywhere between two rounds.
+ * two processes over any fabric of this machine. An insertion waits for the one before to be seen, and then for a random
+ * while, so that it falls anywhere between two rounds. Beside it stands the fabric without hearsay: a read of as much by a bare
+ * program where the fabric reads one-sidedly, else a round trip.
  */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "core/base/rng.h"
 #include "perf/bench.h"
+#include "perf/bench_fabric.h"
 #include "perf/gossip_node.h"
 #include "perf/progress.h"
 #include "perf/udp_echo.h"
@@ -18,19 +21,20 @@ enum { WARM_UP = 20, RUN_MAX = 256 };
 static const uint64_t second_ns = 1000000000;
 static const uint64_t patience_ns = 20 * UINT64_C(1000000000), idle_ns = 300000000;
 
+/* Shared by the three processes. */
 struct gossip_bench {
     struct gossip_node origin, peer;
     uint32_t insertions, run;
     uint64_t gap_ns; /* the random while is below it */
-    struct rng rng;  /* the origin's thread only, once it runs */
+    struct rng rng;  /* the origin's alone */
     uint64_t insert_at_ns;
-    /* Pairs of threads: the origin writes inserted_ns and names of i, then inserted = i + 1; the peer reads them, then writes seen
+    /* Pairs of processes: the origin writes inserted_ns and names of i, then inserted = i + 1; the peer reads them, then writes seen
      * = i + 1. */
     _Atomic uint32_t inserted, seen;
     uint64_t inserted_ns, names[RUN_MAX];
     atomic_bool may_insert, is_met;
     _Atomic uint64_t sent_bytes; /* by the origin */
-    struct samples delays_us;    /* the peer's thread */
+    double delays_us[]; /* [insertions], of those seen after the warm-up */
 };
 
 static uint64_t origin_turn(void *self, struct gossip_node *node, uint64_t now_ns)
@@ -76,7 +80,7 @@ static uint64_t peer_turn(void *self, struct gossip_node *node, uint64_t now_ns)
     if (!is_waiting || !has_all(node, b->names, b->run))
         return UINT64_MAX;
     if (seen >= WARM_UP)
-        samples_add(&b->delays_us, (double)(perf_now_ns() - b->inserted_ns) / 1e3);
+        b->delays_us[seen - WARM_UP] = (double)(perf_now_ns() - b->inserted_ns) / 1e3;
     atomic_store_explicit(&b->seen, seen + 1, memory_order_release); /* pairs with origin_turn */
     return UINT64_MAX;
 }
@@ -87,7 +91,13 @@ static void pause_for(uint64_t ns)
     nanosleep(&pause, NULL);
 }
 
-/* Looks now and then whether the threads are done. */
+static int check_nodes(struct gossip_bench *b, struct error *err)
+{
+    int rc = gossip_node_check(&b->origin, err);
+    return rc ? rc : gossip_node_check(&b->peer, err);
+}
+
+/* Looks now and then whether the nodes are done. */
 static int wait_for_seen(struct gossip_bench *b, uint32_t n, struct error *err)
 {
     uint64_t changed_ns = perf_now_ns();
@@ -100,6 +110,9 @@ static int wait_for_seen(struct gossip_bench *b, uint32_t n, struct error *err)
         before = seen;
         if (perf_now_ns() - changed_ns > patience_ns)
             return error_set(err, HS_ERR_TIMEOUT, "insertion %u was not seen within 20 s", seen);
+        int rc = check_nodes(b, err);
+        if (rc)
+            return rc;
         progress_show("insertion %u of %u", seen, n);
         pause_for(5000000);
     }
@@ -109,6 +122,9 @@ static int wait_for_meeting(struct gossip_bench *b, struct error *err)
 {
     uint64_t start_ns = perf_now_ns();
     while (!atomic_load_explicit(&b->is_met, memory_order_relaxed)) {
+        int rc = check_nodes(b, err);
+        if (rc)
+            return rc;
         if (perf_now_ns() - start_ns > patience_ns)
             return error_set(err, HS_ERR_TIMEOUT, "the two nodes did not meet within 20 s");
         pause_for(5000000);
@@ -118,14 +134,9 @@ static int wait_for_meeting(struct gossip_bench *b, struct error *err)
 
 static int start(struct gossip_bench *b, const struct perf_config *config, struct error *err)
 {
-    int rc = gossip_node_init(&b->origin, "origin", config->gossip_interval_ns, NULL, err);
-    if (rc == 0)
-        rc = gossip_node_init(&b->peer, "peer", config->gossip_interval_ns, b->origin.info.local, err);
-    b->origin.on_turn = origin_turn;
-    b->peer.on_turn = peer_turn;
-    b->origin.self = b->peer.self = b;
-    if (rc == 0)
-        rc = gossip_node_start(&b->origin, err);
+    b->origin = (struct gossip_node){.config = config, .name = "origin", .serves = true, .on_turn = origin_turn, .self = b};
+    b->peer = (struct gossip_node){.config = config, .name = "peer", .joins = &b->origin, .on_turn = peer_turn, .self = b};
+    int rc = gossip_node_start(&b->origin, err);
     return rc ? rc : gossip_node_start(&b->peer, err);
 }
 
@@ -153,13 +164,54 @@ static int measure(struct gossip_bench *b, struct gossip_bytes *bytes, struct er
     return rc;
 }
 
-static void add_row(struct report *report, const char *metric, const char *unit, struct samples *samples, double peer_median)
+/* ---- beside it ---- */
+
+struct reference {
+    char name[64];
+    struct samples times_us;
+};
+
+enum { REFERENCE_BYTES = 256 }; /* about one small digest */
+
+/* Over sockets between two that sleep, as nodes do; elsewhere what the fabric's bare program can. */
+static int measure_reference(const struct perf_config *config, struct reference *out, struct error *err)
 {
-    struct report_row *row = report_add(report, "two nodes on loopback", metric, unit, samples, samples->n > 1);
+    uint32_t n;
+    const struct fabric_side *sides = fabric_bare_sides(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!sides[i].fabric || sides[i].perftest || strcmp(sides[i].fabric, config->fabric) != 0 || strcmp(config->fabric, "sockets") == 0)
+            continue;
+        bool reads = sides[i].patterns & FABRIC_READ;
+        struct fabric_job job = {.config = config,
+                                 .pattern = reads ? FABRIC_READ : FABRIC_PING,
+                                 .bytes = REFERENCE_BYTES,
+                                 .senders = 1,
+                                 .control = -1,
+                                 .cpu = UINT32_MAX};
+        struct fabric_result result;
+        snprintf(out->name, sizeof out->name, "%s, %s", sides[i].name, reads ? "one-sided read" : "round trip");
+        int rc = fabric_measure(&sides[i], &job, NULL, &result, err);
+        if (rc == 0) {
+            samples_append(&out->times_us, &result.times_us);
+            fabric_result_fini(&result);
+        }
+        return rc;
+    }
+    snprintf(out->name, sizeof out->name, "bare UDP round trip");
+    return udp_echo_measure(config->insertions, REFERENCE_BYTES, config->gossip_interval_ns, &out->times_us, err);
+}
+
+/* ---- rows ---- */
+
+static void add_row(struct report *report, const char *metric, const char *unit, struct samples *samples, struct reference *beside)
+{
+    struct report_row *row = report_add(report, "two nodes", metric, unit, samples, samples->n > 1);
     if (!row)
         return;
-    if (peer_median > 0)
-        report_compare(row, "bare UDP round trip", peer_median, false);
+    if (beside) {
+        samples_sort(&beside->times_us);
+        report_compare(row, beside->name, samples_median(&beside->times_us), false);
+    }
     report_print_row(report, row);
 }
 
@@ -167,12 +219,22 @@ static void add_one(struct report *report, const char *metric, const char *unit,
 {
     struct samples one = {0};
     samples_add(&one, value);
-    add_row(report, metric, unit, &one, 0);
+    add_row(report, metric, unit, &one, NULL);
     samples_fini(&one);
+}
+
+static void add_delays(struct report *report, const struct gossip_bench *b, struct reference *beside)
+{
+    struct samples delays_us = {0};
+    for (uint32_t i = 0; i < b->insertions; i++)
+        samples_add(&delays_us, b->delays_us[i]);
+    add_row(report, "insertion to visibility", "us", &delays_us, beside);
+    samples_fini(&delays_us);
 }
 
 static void note_options(const struct perf_config *config, struct report *report)
 {
+    report_option(report, "fabric", json_string(config->fabric));
     report_option(report, "gossip_interval_us", json_real((double)config->gossip_interval_ns / 1e3));
     report_option(report, "insertions", json_integer(config->insertions));
     report_option(report, "run", json_integer(config->run));
@@ -181,35 +243,34 @@ static void note_options(const struct perf_config *config, struct report *report
 
 int bench_gossip(const struct perf_config *config, struct report *report, struct error *err)
 {
-    enum { ECHO_BYTES = 250 }; /* about one small digest */
-    struct gossip_bench *b = calloc(1, sizeof *b);
-    if (!b)
+    size_t size = sizeof(struct gossip_bench) + config->insertions * sizeof(double);
+    if (!fabric_is_known(config->fabric))
+        return error_set(err, HS_ERR_INVALID, "--fabric: \"%s\" is not a fabric; give one of %s", config->fabric, fabric_names());
+    struct gossip_bench *b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b == MAP_FAILED)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     b->insertions = config->insertions;
     b->run = config->run;
     b->gap_ns = 2 * config->gossip_interval_ns;
-    b->origin.epoll_fd = b->peer.epoll_fd = -1;
     rng_seed(&b->rng, config->seed);
-    struct samples bare_us = {0};
+    struct reference beside = {0};
     struct gossip_bytes bytes = {0};
-    int rc = udp_echo_measure(config->insertions, ECHO_BYTES, config->gossip_interval_ns, &bare_us, err);
+    int rc = measure_reference(config, &beside, err);
     if (rc == 0)
         rc = start(b, config, err);
     if (rc == 0)
         rc = measure(b, &bytes, err);
-    gossip_node_fini(&b->peer);
-    gossip_node_fini(&b->origin);
+    gossip_node_stop(&b->peer);
+    gossip_node_stop(&b->origin);
     if (rc == 0) {
         progress_clear();
         note_options(config, report);
-        samples_sort(&bare_us);
-        add_row(report, "insertion to visibility", "us", &b->delays_us, samples_median(&bare_us));
-        add_row(report, "bare UDP round trip", "us", &bare_us, 0);
+        add_delays(report, b, &beside);
+        add_row(report, beside.name, "us", &beside.times_us, NULL);
         add_one(report, "sent per block", "bytes", bytes.per_block);
         add_one(report, "sent when idle", "bytes/s", bytes.idle_per_s);
     }
-    samples_fini(&bare_us);
-    samples_fini(&b->delays_us);
-    free(b);
+    samples_fini(&beside.times_us);
+    munmap(b, size);
     return rc;
 }

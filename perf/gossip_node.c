@@ -1,37 +1,40 @@
 #include "perf/gossip_node.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/serve/node_loop.h"
-#include "net/net.h"
+#include "perf/bench_fabric.h"
 #include "perf/progress.h"
 
 enum { EVENTS = 64, PAGE_TOKENS = 16 };
 
-int gossip_node_init(struct gossip_node *node, const char *name, uint64_t gossip_interval_ns, const char *join, struct error *err)
+/* ---- in the child ---- */
+
+static int open_node(struct gossip_node *node, struct fabric_endpoint *endpoint, struct env *env)
 {
-    *node = (struct gossip_node){.env = node_env_kernel(), .epoll_fd = -1};
-    struct transport_sockets_config sockets = {.bind = "127.0.0.1:0"};
-    int rc = transport_sockets_create(&sockets, &node->env, &node->transport, err);
+    struct fabric_job job = {.config = node->config, .control = -1};
+    struct cluster_config config = {.page_tokens = PAGE_TOKENS, .gossip_interval_ns = node->config->gossip_interval_ns};
+    struct transport_info info;
+    int rc = fabric_endpoint_open(endpoint, &job, node->serves, &node->err);
     if (rc)
         return rc;
-    node->transport->ops->info(node->transport, &node->info);
-    struct cluster_config config = {.page_tokens = PAGE_TOKENS, .gossip_interval_ns = gossip_interval_ns};
-    snprintf(config.name, sizeof config.name, "%s", name);
-    rc = cluster_create(&config, &node->env, node->transport, NULL, NULL, &node->cluster);
+    *env = node_env_kernel();
+    node->transport = endpoint->transport;
+    snprintf(config.name, sizeof config.name, "%s", node->name);
+    rc = cluster_create(&config, env, node->transport, NULL, NULL, &node->cluster);
     if (rc)
-        return error_set(err, rc, "the cluster cannot be made: %s", error_name(rc));
+        return error_set(&node->err, rc, "the cluster cannot be made: %s", error_name(rc));
     node->digest = cluster_radix_listener(node->cluster);
-    struct epoll_event event = {.events = EPOLLIN};
-    node->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    int fd = node->transport->ops->wait_fd(node->transport);
-    if (node->epoll_fd < 0 || epoll_ctl(node->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-        return error_set(err, HS_ERR_IO, "epoll: %s", strerror(errno));
-    return join ? cluster_join(node->cluster, join, err) : 0;
+    node->transport->ops->info(node->transport, &info);
+    memcpy(node->address, info.local, sizeof info.local);
+    return node->joins ? cluster_join(node->cluster, node->joins->address, &node->err) : 0;
 }
 
 static uint64_t turn(struct gossip_node *node)
@@ -51,46 +54,68 @@ static uint64_t turn(struct gossip_node *node)
     return transport_ns < next_ns ? transport_ns : next_ns;
 }
 
-static void *run(void *arg)
+static void be_node(struct gossip_node *node)
 {
-    struct gossip_node *node = arg;
-    while (!atomic_load_explicit(&node->stopping, memory_order_acquire)) {
-        uint64_t next_ns = turn(node), now_ns = perf_now_ns();
-        if (next_ns <= now_ns)
-            continue;
-        uint64_t wait_ns = next_ns - now_ns < 100000000 ? next_ns - now_ns : 100000000; /* so that a stop is seen */
-        struct timespec timeout = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
-        struct epoll_event event;
-        epoll_pwait2(node->epoll_fd, &event, 1, &timeout, NULL);
+    struct fabric_endpoint endpoint = {0};
+    struct env env;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    if (open_node(node, &endpoint, &env) != 0)
+        atomic_store_explicit(&node->has_failed, true, memory_order_release); /* pairs with gossip_node_check */
+    else
+        atomic_store_explicit(&node->is_up, true, memory_order_release); /* pairs with gossip_node_start of who joins it */
+    while (atomic_load_explicit(&node->is_up, memory_order_relaxed) && !atomic_load_explicit(&node->is_stopping, memory_order_acquire)) {
+        uint64_t long_ago_ns = 1; /* no spinning before it sleeps */
+        fabric_wait(&long_ago_ns, node->transport->ops->wait_fd(node->transport), -1, turn(node));
     }
-    return NULL;
+    cluster_destroy(node->cluster);
+    fabric_endpoint_close(&endpoint);
+}
+
+/* ---- in the parent ---- */
+
+static int wait_up(const struct gossip_node *node, struct error *err)
+{
+    while (!atomic_load_explicit(&node->is_up, memory_order_acquire)) {
+        int rc = gossip_node_check(node, err);
+        if (rc)
+            return rc;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return 0;
 }
 
 int gossip_node_start(struct gossip_node *node, struct error *err)
 {
-    int failed = pthread_create(&node->thread, NULL, run, node);
-    if (failed)
-        return error_set(err, HS_ERR_IO, "cannot start a thread: %s", strerror(failed));
-    node->is_running = true;
+    int rc = node->joins ? wait_up(node->joins, err) : 0;
+    if (rc)
+        return rc;
+    fflush(NULL);
+    node->pid = fork();
+    if (node->pid < 0)
+        return error_set(err, HS_ERR_IO, "fork: %s", strerror(errno));
+    if (node->pid == 0) {
+        be_node(node);
+        _exit(0);
+    }
+    return 0;
+}
+
+int gossip_node_check(const struct gossip_node *node, struct error *err)
+{
+    if (atomic_load_explicit(&node->has_failed, memory_order_acquire))
+        return error_set(err, node->err.code, "%s: %s", node->name, node->err.text);
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)node->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0)
+        return error_set(err, HS_ERR_IO, "%s has ended", node->name);
     return 0;
 }
 
 void gossip_node_stop(struct gossip_node *node)
 {
-    if (!node->is_running)
+    if (node->pid <= 0)
         return;
-    atomic_store_explicit(&node->stopping, true, memory_order_release); /* pairs with run */
-    pthread_join(node->thread, NULL);
-    node->is_running = false;
-}
-
-void gossip_node_fini(struct gossip_node *node)
-{
-    gossip_node_stop(node);
-    cluster_destroy(node->cluster);
-    if (node->transport)
-        node->transport->ops->destroy(node->transport);
-    if (node->epoll_fd >= 0)
-        close(node->epoll_fd);
-    *node = (struct gossip_node){.epoll_fd = -1};
+    atomic_store_explicit(&node->is_stopping, true, memory_order_release); /* pairs with be_node */
+    waitpid(node->pid, NULL, 0);
+    node->pid = 0;
 }

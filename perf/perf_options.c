@@ -102,9 +102,11 @@ SETTER(against)
         CONFIG->peer = PERF_PEER_ENGINE;
     } else if (strcmp(text, "bare") == 0) {
         CONFIG->peer = PERF_PEER_BARE;
+    } else if (strcmp(text, "perftest") == 0) {
+        CONFIG->peer = PERF_PEER_PERFTEST;
     } else {
         return error_set(err, HS_ERR_PARSE,
-                         "\"%s\" is not a peer; give llama-bench=PATH for engine, a server's URL or engine for serve, bare for fabric",
+                         "\"%s\" is not a peer; give llama-bench=PATH for engine, a server's URL or engine for serve, bare or perftest for fabric",
                          text);
     }
     return 0;
@@ -210,7 +212,7 @@ static const struct option_spec specs[] = {
      .offset = AT(gossip_interval_ns), .min = 10000, .max = UINT64_C(3600000000000)},
     {"insertions", "N", "Timed insertions (1000)", NULL, NUMBER(insertions, 1, 10000000)},
     {"run", "N", "Blocks in each insertion (4)", NULL, NUMBER(run, 1, 256)},
-    {"fabric", "NAME", "fabric: sockets, verbs or dpdk (sockets)", "Fabric", TEXT(fabric)},
+    {"fabric", "NAME", "fabric, gossip: sockets, verbs, verbs-ud or dpdk (sockets)", "Fabric", TEXT(fabric)},
     {"patterns", "LIST|all", "ping, read, stream, gather (many to one), answer (ping,read,stream)", NULL, .set = set_patterns},
     {"sizes", "LIST", "Bytes of a message (64,8192)", NULL, .set = set_sizes},
     {"duration", "TIME", "Of each measurement (300ms)", NULL, .kind = OPTION_DURATION, .offset = AT(duration_ns), .min = 1000000,
@@ -227,7 +229,7 @@ static const struct option_spec specs[] = {
     {"serve", NULL, "Serve at --bind for a run with --connect elsewhere", NULL, .kind = OPTION_FLAG, .offset = AT(serve)},
     {"connect", "ADDR:PORT", "Call a serving side that runs there", NULL, TEXT(connect)},
     {"tolerance", "SHARE", "compare: how far below the baseline is good (10%)", "Compare", .set = set_tolerance},
-    {"against", "PEER", "Measure that, too, in turn; engine: llama-bench=PATH, serve: a server's URL or engine, fabric: bare", "All",
+    {"against", "PEER", "Measure that, too, in turn; engine: llama-bench=PATH, serve: a server's URL or engine, fabric: bare, perftest", "All",
      .set = set_against},
     {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", NULL, .kind = OPTION_U64, .offset = AT(seed),
      .max = UINT64_MAX},
@@ -260,7 +262,8 @@ static const struct options options = {
 static int check_peer(const struct perf_config *config, struct error *err)
 {
     static const char *const needs[] = {[PERF_PEER_LLAMA_BENCH] = "engine", [PERF_PEER_ENGINE] = "serve",
-                                        [PERF_PEER_SERVER] = "serve", [PERF_PEER_BARE] = "fabric"};
+                                        [PERF_PEER_SERVER] = "serve", [PERF_PEER_BARE] = "fabric",
+                                        [PERF_PEER_PERFTEST] = "fabric"};
     if (config->peer == PERF_PEER_NONE || !config->bench)
         return 0;
     if (strcmp(config->bench->name, needs[config->peer]) != 0)
@@ -269,6 +272,8 @@ static int check_peer(const struct perf_config *config, struct error *err)
         return error_set(err, HS_ERR_PARSE, "--against: needs --backend cpu");
     if (config->peer == PERF_PEER_ENGINE && (config->shared_prefix || (config->backend == PERF_BACKEND_CPU && !config->model)))
         return error_set(err, HS_ERR_PARSE, "--against engine: needs --model and takes no --shared-prefix");
+    if (config->peer == PERF_PEER_PERFTEST && strcmp(config->fabric, "verbs") != 0)
+        return error_set(err, HS_ERR_PARSE, "--against perftest: needs --fabric verbs");
     return 0;
 }
 
