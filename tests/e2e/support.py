@@ -154,7 +154,12 @@ def metric(node, name):
     return total
 
 
+# Where processors are emulated everything takes many times longer: so many times longer may it take.
+PATIENCE = float(os.environ.get("HEARSAY_TEST_PATIENCE", "1"))
+
+
 def wait_until(condition, timeout=10, what="condition"):
+    timeout *= PATIENCE
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if condition():

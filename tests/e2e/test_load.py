@@ -135,12 +135,12 @@ class HangUps(unittest.TestCase):
                 if rng.random() < 0.3:
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, not a farewell
                 s.close()
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 2 * support.PATIENCE
         while True:
             left = {(n.name, g): v for n in nodes for g in self.GAUGES if (v := support.metric(n, g))}
             if not left:
                 return
-            self.assertLess(time.monotonic(), deadline, f"2 s after the storm: {left}")
+            self.assertLess(time.monotonic(), deadline, f"some time after the storm: {left}")
             time.sleep(0.05)
 
     def test_hang_ups(self):
@@ -246,7 +246,7 @@ class Idle(unittest.TestCase):
             cpu = [(cpu_seconds(n) - c) / seconds for n, c in zip(g.nodes, cpu)]
             sent = [(support.metric(n, "hearsay_gossip_sent_bytes_total") - s) / seconds for n, s in zip(g.nodes, sent)]
             print(f"idle: CPU {[f'{c * 100:.2f} %' for c in cpu]}, gossip bytes/s {[round(s) for s in sent]}", flush=True)
-            self.assertLess(max(cpu), 0.03)
+            self.assertLess(max(cpu), 0.03 * support.PATIENCE)
             self.assertLess(max(sent), 20000)
 
 
