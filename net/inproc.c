@@ -7,10 +7,10 @@
 enum {
     MAX_ENDPOINTS = 64,
     MAX_PEERS = 64,
-    MAX_REGIONS = 16,
     MAX_NAME = TRANSPORT_ADDRESS_TEXT,
     MAX_MESSAGE = 2 << 20,
-    MAX_UNRELIABLE = 1152
+    MAX_UNRELIABLE = 1152,
+    READ_TRIES = 5
 };
 enum { QUEUE_MESSAGES = 4096, QUEUE_BYTES = 8 << 20 }; /* per receiver, beyond it send says BUSY */
 
@@ -27,9 +27,15 @@ struct inproc_peer {
     struct transport_peer_stats stats;
 };
 
+struct page {
+    uint8_t *data;
+    uint32_t len;
+    uint64_t version;
+};
+
 struct region {
-    uint8_t *base;
-    size_t len;
+    struct page *pages; /* NULL: not published */
+    uint32_t n, page_bytes;
 };
 
 struct inproc {
@@ -38,9 +44,10 @@ struct inproc {
     char name[MAX_NAME];
     uint64_t boot_id;
     struct inproc_peer peers[MAX_PEERS];
-    uint32_t n_peers, n_registered, queued_messages, queued_bytes;
+    uint32_t n_peers, queued_messages, queued_bytes;
+    uint32_t torn; /* so many looks at our pages find one half written */
     struct node *queue, **queue_tail, *given;
-    struct region registered[MAX_REGIONS], published[MAX_REGIONS];
+    struct region regions[TRANSPORT_REGIONS];
     struct transport_stats stats;
 };
 
@@ -88,7 +95,7 @@ static struct inproc_peer *peer_get(struct inproc *self, const char *name)
     return peer;
 }
 
-/* Queues an event; with iov, a message of len bytes. */
+/* Queues an event; with iov, one that brings len bytes. */
 static int push(struct inproc *to, const struct transport_event *event, const struct iovec *iov, int n, size_t len)
 {
     struct node *node = malloc(sizeof *node + len);
@@ -101,9 +108,11 @@ static int push(struct inproc *to, const struct transport_event *event, const st
             memcpy(node->data + at, iov[i].iov_base, iov[i].iov_len);
         at += iov[i].iov_len;
     }
-    if (event->kind == TRANSPORT_MESSAGE) {
+    if (n > 0) {
         node->event.data = node->data;
         node->event.len = (uint32_t)len;
+    }
+    if (event->kind == TRANSPORT_MESSAGE) {
         to->queued_messages++;
         to->queued_bytes += (uint32_t)len;
     }
@@ -155,7 +164,8 @@ static void inproc_info(const struct transport *transport, struct transport_info
 {
     const struct inproc *self = self_of(transport);
     *out = (struct transport_info){
-        .name = "inproc", .boot_id = self->boot_id, .max_message_bytes = MAX_MESSAGE, .max_unreliable_bytes = MAX_UNRELIABLE};
+        .name = "inproc", .boot_id = self->boot_id, .max_message_bytes = MAX_MESSAGE, .max_unreliable_bytes = MAX_UNRELIABLE,
+        .reads_pages = true};
     memcpy(out->local, self->name, sizeof out->local);
 }
 
@@ -263,49 +273,88 @@ static int inproc_wait_fd(const struct transport *transport)
     return -1;
 }
 
-static int inproc_register_memory(struct transport *transport, void *base, size_t len)
+static void withdraw(struct region *region)
 {
-    struct inproc *self = self_of(transport);
-    if (self->n_registered == MAX_REGIONS)
+    for (uint32_t i = 0; region->pages != NULL && i < region->n; i++)
+        free(region->pages[i].data);
+    free(region->pages);
+    *region = (struct region){.pages = NULL};
+}
+
+static int inproc_publish(struct transport *transport, uint32_t number, uint32_t n_pages, uint32_t page_bytes)
+{
+    if (number >= TRANSPORT_REGIONS || n_pages == 0 || n_pages > TRANSPORT_REGION_PAGES || page_bytes == 0 ||
+        page_bytes > TRANSPORT_PAGE_BYTES)
         return HS_ERR_LIMIT;
-    self->registered[self->n_registered++] = (struct region){.base = base, .len = len};
+    struct region *region = &self_of(transport)->regions[number], fresh = {.n = n_pages, .page_bytes = page_bytes};
+    fresh.pages = calloc(n_pages, sizeof *fresh.pages);
+    if (fresh.pages == NULL)
+        return HS_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n_pages; i++)
+        fresh.pages[i].version = 1;
+    withdraw(region);
+    *region = fresh;
     return 0;
 }
 
-static int inproc_publish(struct transport *transport, uint32_t region, const void *base, size_t len)
+static int inproc_write_page(struct transport *transport, uint32_t number, uint32_t page, const void *data, uint32_t len)
 {
-    if (region >= MAX_REGIONS)
-        return HS_ERR_LIMIT;
-    self_of(transport)->published[region] = (struct region){.base = (uint8_t *)(uintptr_t)base, .len = len};
+    const struct region *region = number < TRANSPORT_REGIONS ? &self_of(transport)->regions[number] : NULL;
+    if (region == NULL || region->pages == NULL)
+        return HS_ERR_NOT_FOUND;
+    if (page >= region->n || len > region->page_bytes)
+        return HS_ERR_RANGE;
+    struct page *at = &region->pages[page];
+    uint8_t *copy = realloc(at->data, len ? len : 1);
+    if (copy == NULL)
+        return HS_ERR_NO_MEMORY;
+    if (len)
+        memcpy(copy, data, len);
+    *at = (struct page){.data = copy, .len = len, .version = at->version + 1};
     return 0;
 }
 
-static bool inside(const struct region *region, const uint8_t *at, size_t len)
+/* The page, and the status with which a read of it ends. */
+static int look_at_page(struct inproc *self, struct inproc *origin, uint32_t number, uint32_t page, struct page *out)
 {
-    return at >= region->base && len <= region->len && (size_t)(at - region->base) <= region->len - len;
+    const struct region *region = number < TRANSPORT_REGIONS ? &origin->regions[number] : NULL;
+    if (region == NULL || region->pages == NULL)
+        return HS_ERR_NOT_FOUND;
+    if (page >= region->n)
+        return HS_ERR_RANGE;
+    for (int tries = 1; origin->torn > 0; tries++) {
+        origin->torn--;
+        if (tries == READ_TRIES)
+            return HS_ERR_AUTH;
+        self->stats.torn_reads++;
+    }
+    *out = region->pages[page];
+    return 0;
 }
 
-static int inproc_read(struct transport *transport, uint32_t peer, uint32_t number, uint64_t offset, void *dst, uint32_t len,
-                       uint64_t cookie)
+static int inproc_read_page(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected,
+                            uint64_t cookie)
 {
+    (void)expected;
     struct inproc *self = self_of(transport), *other = live_peer(self, peer);
     if (other == NULL)
         return HS_ERR_CLOSED;
-    bool allowed = false;
-    for (uint32_t i = 0; i < self->n_registered; i++)
-        allowed |= inside(&self->registered[i], dst, len);
-    if (!allowed)
-        return HS_ERR_RANGE;
-    struct transport_event done = {
-        .kind = TRANSPORT_READ_DONE, .peer = peer, .boot_id = other->boot_id, .cookie = cookie, .len = len};
-    const struct region *region = number < MAX_REGIONS && other->published[number].base ? &other->published[number] : NULL;
-    if (region == NULL)
-        done.status = HS_ERR_NOT_FOUND;
-    else if (offset > region->len || len > region->len - offset)
-        done.status = HS_ERR_RANGE;
-    else
-        memcpy(dst, region->base + offset, len);
-    return push(self, &done, NULL, 0, 0);
+    struct page found = {.data = NULL};
+    int status = look_at_page(self, other, region, page, &found);
+    struct transport_event done = {.kind = TRANSPORT_READ_DONE,
+                                   .peer = peer,
+                                   .status = status,
+                                   .boot_id = other->boot_id,
+                                   .cookie = cookie,
+                                   .version = found.version};
+    struct iovec content = {.iov_base = found.data, .iov_len = found.len};
+    self->stats.reads += status == 0;
+    return push(self, &done, &content, status == 0, found.len);
+}
+
+void transport_inproc_tear(struct transport *transport, uint32_t looks)
+{
+    self_of(transport)->torn = looks;
 }
 
 static void inproc_close_peer(struct transport *transport, uint32_t number)
@@ -319,7 +368,7 @@ static void inproc_close_peer(struct transport *transport, uint32_t number)
     disconnect(self, peer);
     for (struct node **at = &self->queue; *at != NULL;) { /* nothing that it sent before is handed out any more */
         struct node *node = *at;
-        if (node->event.peer != number) {
+        if (node->event.peer != number || node->event.kind == TRANSPORT_READ_DONE) { /* but the end of every read is told */
             at = &node->next;
             continue;
         }
@@ -357,6 +406,8 @@ static void inproc_destroy(struct transport *transport)
     for (int i = 0; i < MAX_ENDPOINTS; i++)
         if (self->hub->endpoints[i] == self)
             self->hub->endpoints[i] = NULL;
+    for (int i = 0; i < TRANSPORT_REGIONS; i++)
+        withdraw(&self->regions[i]);
     free_nodes(self->queue);
     free_nodes(self->given);
     free(self);
@@ -370,9 +421,9 @@ static const struct transport_ops inproc_ops = {
     .poll = inproc_poll,
     .next_deadline_ns = inproc_next_deadline,
     .wait_fd = inproc_wait_fd,
-    .register_memory = inproc_register_memory,
     .publish = inproc_publish,
-    .read = inproc_read,
+    .write_page = inproc_write_page,
+    .read_page = inproc_read_page,
     .close_peer = inproc_close_peer,
     .peer_stats = inproc_peer_stats,
     .stats = inproc_stats,

@@ -7,7 +7,7 @@
  *
  * Ownership: a transport made over a carrier owns it from success on; transport->ops->destroy frees both. Statuses of
  * TRANSPORT_PEER_DOWN: HS_ERR_TIMEOUT retransmissions exhausted, HS_ERR_CLOSED the peer left, HS_ERR_CANCELED the peer began
- * anew (it restarted or had lost us). close_peer drops what has arrived from the peer and is followed by no event.
+ * anew (it restarted or had lost us). close_peer drops what has arrived from the peer and is followed by no event but the ends of reads.
  *
  * Threading: one thread per transport. Errors: 0 or HS_ERR_*, with one line in err that names the thing and the remedy.
  */
@@ -87,5 +87,7 @@ void inproc_hub_destroy(struct inproc_hub *hub);
 /* name: what peers resolve. HS_ERR_BUSY when a living endpoint has it, HS_ERR_LIMIT when the hub is full. */
 int transport_inproc_create(struct inproc_hub *hub, const char *name, const struct env *env, struct transport **out,
                             struct error *err);
+/* The next so many looks at one of its pages find the page half written; a reader looks up to five times. */
+void transport_inproc_tear(struct transport *transport, uint32_t looks);
 
 #endif

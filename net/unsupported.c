@@ -2,21 +2,20 @@
 
 #include "core/base/error.h"
 
-int unsupported_register_memory(struct transport *transport, void *base, size_t len)
+int unsupported_publish(struct transport *transport, uint32_t region, uint32_t n_pages, uint32_t page_bytes)
 {
-    (void)transport, (void)base, (void)len;
+    (void)transport, (void)region, (void)n_pages, (void)page_bytes;
     return HS_ERR_UNSUPPORTED;
 }
 
-int unsupported_publish(struct transport *transport, uint32_t region, const void *base, size_t len)
+int unsupported_write_page(struct transport *transport, uint32_t region, uint32_t page, const void *data, uint32_t len)
 {
-    (void)transport, (void)region, (void)base, (void)len;
+    (void)transport, (void)region, (void)page, (void)data, (void)len;
     return HS_ERR_UNSUPPORTED;
 }
 
-int unsupported_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len,
-                     uint64_t cookie)
+int unsupported_read_page(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
 {
-    (void)transport, (void)peer, (void)region, (void)offset, (void)dst, (void)len, (void)cookie;
+    (void)transport, (void)peer, (void)region, (void)page, (void)expected, (void)cookie;
     return HS_ERR_UNSUPPORTED;
 }

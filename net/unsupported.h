@@ -6,9 +6,8 @@
 
 #include "core/port/transport.h"
 
-int unsupported_register_memory(struct transport *transport, void *base, size_t len);
-int unsupported_publish(struct transport *transport, uint32_t region, const void *base, size_t len);
-int unsupported_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len,
-                     uint64_t cookie);
+int unsupported_publish(struct transport *transport, uint32_t region, uint32_t n_pages, uint32_t page_bytes);
+int unsupported_write_page(struct transport *transport, uint32_t region, uint32_t page, const void *data, uint32_t len);
+int unsupported_read_page(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie);
 
 #endif

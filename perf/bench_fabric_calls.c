@@ -97,7 +97,8 @@ static int open_server(const struct fabric_job *job, struct server **out, struct
         return rc;
     }
     struct transport *transport = server->endpoint.transport;
-    transport->ops->publish(transport, FABRIC_REGION, server->region, sizeof server->region); /* unsupported: FETCH serves */
+    if (transport->ops->publish(transport, FABRIC_REGION, 1, FABRIC_REGION_BYTES) == 0) /* unsupported: FETCH serves */
+        transport->ops->write_page(transport, FABRIC_REGION, 0, server->region, job->bytes < FABRIC_REGION_BYTES ? job->bytes : FABRIC_REGION_BYTES);
     transport->ops->info(transport, info);
     *out = server;
     return 0;
@@ -154,7 +155,6 @@ struct caller {
     struct fabric_endpoint endpoint;
     uint32_t peer, bytes;
     uint8_t *message; /* [MAX_BYTES], its head in front */
-    uint8_t *memory;  /* [FABRIC_REGION_BYTES], registered: reads go there */
     bool one_sided;
     uint32_t answers, credited, reads;
     bool lost;
@@ -219,7 +219,7 @@ static int read_once(void *arg, struct error *err)
         return rc ? error_set(err, rc, "a request: %s", error_name(rc))
                   : wait_until(caller, &caller->answers, caller->answers + 1, err);
     }
-    int rc = transport->ops->read(transport, caller->peer, FABRIC_REGION, 0, caller->memory, caller->bytes, 1);
+    int rc = transport->ops->read_page(transport, caller->peer, FABRIC_REGION, 0, caller->bytes, 1);
     return rc ? error_set(err, rc, "a read of %u bytes: %s", caller->bytes, error_name(rc))
               : wait_until(caller, &caller->reads, caller->reads + 1, err);
 }
@@ -249,14 +249,15 @@ static int open_caller(struct caller *caller, const struct fabric_job *job, cons
 {
     *caller = (struct caller){.bytes = job->bytes};
     caller->message = calloc(1, MAX_BYTES);
-    caller->memory = calloc(1, FABRIC_REGION_BYTES);
-    if (!caller->message || !caller->memory)
+    if (!caller->message)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     int rc = fabric_endpoint_open(&caller->endpoint, job, false, err);
     if (rc)
         return rc;
     struct transport *transport = caller->endpoint.transport;
-    caller->one_sided = transport->ops->register_memory(transport, caller->memory, FABRIC_REGION_BYTES) == 0;
+    struct transport_info info;
+    transport->ops->info(transport, &info);
+    caller->one_sided = info.reads_pages;
     return fabric_endpoint_connect(&caller->endpoint, address, &caller->peer, err);
 }
 
@@ -273,7 +274,6 @@ static int call(const struct fabric_job *job, const char *address, struct fabric
         caller.endpoint.transport->ops->stats(caller.endpoint.transport, &out->sum);
     fabric_endpoint_close(&caller.endpoint);
     free(caller.message);
-    free(caller.memory);
     return rc;
 }
 

@@ -15,23 +15,34 @@
  * the layer above decides. With TRANSPORT_UNRELIABLE a message may be lost or overtake others, and is at most
  * max_unreliable_bytes long: for probes and gossip that is worth nothing later.
  *
+ * Where info says reads_pages, a node may publish regions of pages, which peers read without its CPU taking part (one-sided reads). A
+ * page is read as its origin wrote it at some time, or not at all: versions, seals and the repetition of torn reads are the
+ * transport's, and so is the key, which differs by boot and by publication. Pages are readable by every member of the group.
+ *
+ *     origin   publish(region) ... write_page(region, page, data)            an earlier region of that number is gone
+ *     reader   read_page(peer, region, page) ... TRANSPORT_READ_DONE          data, version; or a status
+ *
  * Threading: all calls come from one thread and never block. Data in an event is valid until the next poll.
  */
 #ifndef HEARSAY_PORT_TRANSPORT_H
 #define HEARSAY_PORT_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
 enum { TRANSPORT_UNRELIABLE = 1u }; /* flag of send */
 enum { TRANSPORT_ADDRESS_TEXT = 128 };
+enum { TRANSPORT_REGIONS = 16, TRANSPORT_REGION_PAGES = 1 << 16, TRANSPORT_PAGE_BYTES = 1 << 20 }; /* regions of a node, pages of a region, content of a page: at most */
 
 enum transport_event_kind {
     TRANSPORT_PEER_UP,   /* handshake done; boot_id set */
     TRANSPORT_PEER_DOWN, /* retransmissions exhausted, restarted, or closed by the peer; status says why */
     TRANSPORT_MESSAGE,   /* data, len */
-    TRANSPORT_READ_DONE, /* cookie of read; status 0 or HS_ERR_* */
+    /* cookie of read_page; status 0, then data, len and version; or HS_ERR_NOT_FOUND: the peer publishes no such region, HS_ERR_RANGE: it
+     * has no such page, HS_ERR_AUTH: torn each time, or forged, HS_ERR_CLOSED: the peer went down, HS_ERR_IO, HS_ERR_LIMIT: no memory for it */
+    TRANSPORT_READ_DONE,
 };
 
 struct transport_event {
@@ -40,6 +51,7 @@ struct transport_event {
     int status;
     uint64_t boot_id; /* random per start of the peer's process */
     uint64_t cookie;
+    uint64_t version; /* of a page: grows by one with every write, from 1 for an empty one */
     const uint8_t *data;
     uint32_t len;
 };
@@ -50,6 +62,7 @@ struct transport_info {
     uint32_t max_message_bytes;    /* reliable, fragmented inside: at least 1 MiB */
     uint32_t max_unreliable_bytes; /* one datagram: at least 1,000 */
     char local[TRANSPORT_ADDRESS_TEXT]; /* own address as peers would resolve it */
+    bool reads_pages;                   /* publish, write_page and read_page work */
 };
 
 struct transport_peer_stats {
@@ -66,6 +79,7 @@ struct transport_bound {
 struct transport_stats {
     uint64_t sent_messages, received_messages, sent_bytes, received_bytes;
     uint64_t retransmits, duplicates, rejected; /* rejected: failed to authenticate, replayed or malformed */
+    uint64_t reads, torn_reads;                 /* pages read; repetitions because one was torn */
     struct transport_bound peers;               /* addresses, without closed ones; hits: newcomers refused */
     struct transport_bound half_open;           /* handshakes that others began; hits: put off by a proof of address, or dropped */
     struct transport_bound send_bytes;          /* queued to one peer, used: to the fullest; hits: HS_ERR_BUSY, for the window too */
@@ -90,13 +104,16 @@ struct transport_ops {
     uint64_t (*next_deadline_ns)(const struct transport *transport);
     /* Readable when poll would find something arrived, or -1: must be polled. */
     int (*wait_fd)(const struct transport *transport);
-    /* Memory that read may write to. 0 or HS_ERR_UNSUPPORTED, HS_ERR_LIMIT. */
-    int (*register_memory)(struct transport *transport, void *base, size_t len);
-    /* Makes memory readable by peers under a small number. 0 or HS_ERR_UNSUPPORTED. */
-    int (*publish)(struct transport *transport, uint32_t region, const void *base, size_t len);
-    /* One-sided read of a peer's region into registered memory; completes as READ_DONE. 0 or HS_ERR_UNSUPPORTED, HS_ERR_BUSY, HS_ERR_CLOSED. */
-    int (*read)(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie);
-    /* Lets a peer go, and in time its number: nothing more is sent to it or tried; it may still call us. */
+    /* Makes n_pages empty pages of at most page_bytes each readable by peers, under a number below TRANSPORT_REGIONS. 0 or
+     * HS_ERR_UNSUPPORTED, HS_ERR_LIMIT (too many, too large, or the device may hold no more memory), HS_ERR_NO_MEMORY. */
+    int (*publish)(struct transport *transport, uint32_t region, uint32_t n_pages, uint32_t page_bytes);
+    /* Replaces the content of a page of ours. 0 or HS_ERR_UNSUPPORTED, HS_ERR_NOT_FOUND (not published), HS_ERR_RANGE. */
+    int (*write_page)(struct transport *transport, uint32_t region, uint32_t page, const void *data, uint32_t len);
+    /* Reads a page of a peer; completes as READ_DONE. expected: the length that it will hardly exceed (a longer one takes a second
+     * read), 0: unknown. 0 or HS_ERR_UNSUPPORTED, HS_ERR_BUSY (at least 16 of one peer may be under way), HS_ERR_CLOSED, HS_ERR_NOT_FOUND. */
+    int (*read_page)(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie);
+    /* Lets a peer go, and in time its number: nothing more is sent to it or tried; it may still call us. Reads under way still end
+     * with READ_DONE. */
     void (*close_peer)(struct transport *transport, uint32_t peer);
     int (*peer_stats)(const struct transport *transport, uint32_t peer, struct transport_peer_stats *out);
     void (*stats)(const struct transport *transport, struct transport_stats *out);

@@ -1,9 +1,5 @@
 /* What the device reports: completions, wake-ups, and things that happen to ports. */
-#include <errno.h>
-#include <string.h>
-
 #include "core/base/log.h"
-#include "net/verbs/device_query.h"
 #include "net/verbs/internal.h"
 
 enum { TAKE = 32, EVENTS_WAITING = 1024 };
@@ -57,7 +53,7 @@ static void on_completion(struct verbs *self, struct verbs_rail *rail, const str
         break;
     case WORK_READ:
         if (link != NULL)
-            verbs_on_read(link, wc->status);
+            verbs_on_read(link, (uint32_t)wc->wr_id, wc->status);
         break;
     }
 }
@@ -116,73 +112,15 @@ static void fail_links(struct verbs *self, const struct verbs_rail *rail, int st
             verbs_pair_fail(self->links[i], CONTROL_MESSAGES, status, true);
 }
 
-/* What is under way is sent again by the device; if that takes too long, the peers go down one by one. */
-static void on_port(struct verbs_rail *rail, bool active)
-{
-    if (rail->active == active)
-        return;
-    rail->active = active;
-    if (active)
-        log_info("net", "RDMA device %s port %u is up again", rail->choice.device, rail->choice.port);
-    else
-        log_warn("net", "RDMA device %s port %u is down: its peers cannot be reached until it is up again", rail->choice.device,
-                 rail->choice.port);
-}
-
-/* The port's addresses changed: what peers were told last is wrong. */
-static void on_address(struct verbs *self, struct verbs_rail *rail)
-{
-    struct device_port port;
-    if (device_query_port(rail->context, rail->choice.port, &port) != 0)
-        return;
-    uint8_t gid[16] = {0};
-    for (uint32_t i = 0; i < port.n_gids; i++)
-        if (port.gids[i].index == rail->choice.gid_index)
-            memcpy(gid, port.gids[i].bytes, 16);
-    bool lost = memcmp(gid, rail->choice.gid, 16) != 0;
-    if (rail->choice.link == DEVICE_LINK_INFINIBAND && port.lid != 0 && port.lid != rail->choice.lid) {
-        rail->choice.lid = port.lid;
-        fail_links(self, rail, HS_ERR_CANCELED);
-    } else if (lost && rail->choice.link == DEVICE_LINK_ETHERNET) {
-        log_warn("net", "RDMA device %s port %u has lost the address that peers know: restart the node if it does not come back",
-                 rail->choice.device, rail->choice.port);
-    }
-}
-
-static void on_async(struct verbs *self, struct verbs_rail *rail, const struct ibv_async_event *event)
-{
-    switch (event->event_type) {
-    case IBV_EVENT_PORT_ACTIVE:
-    case IBV_EVENT_PORT_ERR:
-        if (event->element.port_num == (int)rail->choice.port)
-            on_port(rail, event->event_type == IBV_EVENT_PORT_ACTIVE);
-        break;
-    case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_GID_CHANGE:
-        if (event->element.port_num == (int)rail->choice.port)
-            on_address(self, rail);
-        break;
-    case IBV_EVENT_DEVICE_FATAL:
-    case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_SRQ_ERR:
-        log_error("net", "RDMA device %s has failed (%s): its peers are lost until the node is restarted", rail->choice.device,
-                  ibv_event_type_str(event->event_type));
-        rail->failed = true;
-        fail_links(self, rail, HS_ERR_IO);
-        break;
-    default: /* of single queue pairs: their completions tell the same */
-        log_debug("net", "RDMA device %s: %s", rail->choice.device, ibv_event_type_str(event->event_type));
-    }
-}
-
 void verbs_async_events(struct verbs *self)
 {
     for (uint32_t i = 0; i < self->n_rails; i++) {
-        struct verbs_rail *rail = &self->rails[i];
-        struct ibv_async_event event;
-        while (ibv_get_async_event(rail->context, &event) == 0) {
-            ibv_ack_async_event(&event); /* first: destroying what it is about waits for that */
-            on_async(self, rail, &event);
+        enum rail_event event;
+        while (rail_take_event(&self->rails[i], &event)) {
+            if (event == RAIL_MOVED)
+                fail_links(self, &self->rails[i], HS_ERR_CANCELED);
+            else if (event == RAIL_FAILED)
+                fail_links(self, &self->rails[i], HS_ERR_IO);
         }
     }
 }

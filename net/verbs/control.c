@@ -5,6 +5,7 @@
 #include "core/base/codec.h"
 #include "core/base/error.h"
 #include "core/base/panic.h"
+#include "core/port/transport.h"
 
 static void write_offer(struct writer *w, const struct control *c)
 {
@@ -54,8 +55,10 @@ size_t control_encode(const struct control *c, uint8_t out[CONTROL_MAX_BYTES])
         write_offer(&w, c);
     } else if (c->type == CONTROL_REGION) {
         write_u64(&w, c->address);
-        write_u64(&w, c->length);
         write_u32(&w, c->key);
+        write_u32(&w, c->n_pages);
+        write_u32(&w, c->page_bytes);
+        write_u32(&w, c->publication);
     }
     hs_assert(!w.failed);
     return w.len;
@@ -81,9 +84,11 @@ int control_decode(const uint8_t *data, size_t len, struct control *out)
         read_offer(&r, &c);
     } else if (c.type == CONTROL_REGION) {
         c.address = read_u64(&r);
-        c.length = read_u64(&r);
         c.key = read_u32(&r);
-        if (c.length > UINT64_MAX - c.address)
+        c.n_pages = read_u32(&r);
+        c.page_bytes = read_u32(&r);
+        c.publication = read_u32(&r);
+        if (c.n_pages > TRANSPORT_REGION_PAGES || c.page_bytes > TRANSPORT_PAGE_BYTES || (c.found && (c.n_pages == 0 || c.page_bytes == 0)))
             r.failed = true;
     }
     if (r.failed || reader_left(&r) > 0)

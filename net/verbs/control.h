@@ -39,8 +39,8 @@ struct control {
     /* QUERY, REGION */
     uint32_t region;
     bool found;
-    uint64_t address, length;
-    uint32_t key;
+    uint64_t address;
+    uint32_t key, n_pages, page_bytes, publication;
 };
 
 size_t control_encode(const struct control *control, uint8_t out[CONTROL_MAX_BYTES]);

@@ -62,17 +62,18 @@ struct verbs_buffer *verbs_take_in_flight(struct verbs_link *link); /* all, as a
 void verbs_on_packet(struct verbs_link *link, struct verbs_buffer *buffer, uint32_t len);
 
 /* read.c */
-int verbs_register_memory(struct verbs *self, void *base, size_t len);
-int verbs_publish(struct verbs *self, uint32_t region, void *base, size_t len);
-int verbs_read(struct verbs_link *link, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie);
+int verbs_publish(struct verbs *self, uint32_t region, uint32_t n_pages, uint32_t page_bytes);
+int verbs_write_page(struct verbs *self, uint32_t region, uint32_t page, const void *data, uint32_t len);
+int verbs_read_page(struct verbs_link *link, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie);
 void verbs_reads_step(struct verbs_link *link);
-void verbs_on_read(struct verbs_link *link, enum ibv_wc_status status);
+void verbs_on_read(struct verbs_link *link, uint32_t number, enum ibv_wc_status status); /* number: low bits of the request's wr_id */
 void verbs_on_query(struct verbs_link *link, const struct control *control);
 void verbs_on_region(struct verbs_link *link, const struct control *control);
 /* The pair is gone: what was posted waits again, or fails. */
 void verbs_reads_interrupted(struct verbs_link *link);
 void verbs_reads_end(struct verbs_link *link, int status);
 bool verbs_reads_waiting(const struct verbs_link *link);
+void verbs_regions_forget(struct verbs_link *link); /* where the peer's are */
 void verbs_regions_fini(struct verbs *self);
 
 /* counts.c */

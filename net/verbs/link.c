@@ -79,7 +79,7 @@ void verbs_link_reset(struct verbs_link *link)
         buffer_pool_put_message(&self->pool, link->assembly);
     link->assembly = NULL;
     link->record_filled = 0;
-    memset(link->regions, 0, sizeof link->regions);
+    verbs_regions_forget(link);
 }
 
 void verbs_link_up(struct verbs_link *link)

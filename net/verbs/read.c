@@ -1,79 +1,82 @@
-/* Regions and their one-sided reads. */
+/* Regions of pages and their one-sided reads. */
 #include <stdlib.h>
 
 #include "core/base/log.h"
-#include "core/base/panic.h"
 #include "net/verbs/internal.h"
 
-enum { MAX_TRIES = 3 };
+enum { MAX_TRIES = 3, MAX_TORN = 5, MIN_SLOT_BYTES = 4096 };
 
-/* ---- our own memory ---- */
+/* ---- our own pages ---- */
 
-static void forget(struct verbs *self, struct verbs_region *region)
+static void deregister(struct verbs *self, struct ibv_mr **mr)
 {
-    for (uint32_t i = 0; i < self->n_rails; i++)
-        if (region->mr[i] != NULL)
-            ibv_dereg_mr(region->mr[i]);
-    *region = (struct verbs_region){.base = NULL};
+    for (uint32_t i = 0; i < self->n_rails; i++) {
+        if (mr[i] != NULL)
+            ibv_dereg_mr(mr[i]);
+        mr[i] = NULL;
+    }
 }
 
-/* Registers with every rail, as each is a device of its own. */
-static int enlist(struct verbs *self, struct verbs_region *region, void *base, size_t len, int access)
+/* With every rail, as each is a device of its own. */
+static int enlist(struct verbs *self, struct ibv_mr **mr, void *base, size_t len, int access)
 {
     struct error err = {0};
-    *region = (struct verbs_region){.base = base, .len = len};
     for (uint32_t i = 0; i < self->n_rails; i++) {
-        region->mr[i] = rail_register(&self->rails[i], base, len, access, &err);
-        if (region->mr[i] == NULL) {
+        mr[i] = rail_register(&self->rails[i], base, len, access, &err);
+        if (mr[i] == NULL) {
             log_error("net", "verbs: %s", err.text);
-            forget(self, region);
+            deregister(self, mr);
             return HS_ERR_LIMIT;
         }
     }
     return 0;
 }
 
-int verbs_register_memory(struct verbs *self, void *base, size_t len)
+static void withdraw(struct verbs *self, struct verbs_region *region)
 {
-    if (self->n_memory == VERBS_MAX_MEMORY)
-        return HS_ERR_LIMIT;
-    int status = enlist(self, &self->memory[self->n_memory], base, len, IBV_ACCESS_LOCAL_WRITE);
-    if (status == 0)
-        self->n_memory++;
-    return status;
+    deregister(self, region->mr);
+    pages_destroy(region->pages);
+    *region = (struct verbs_region){.pages = NULL};
 }
 
 /* Peers that know the region's earlier place are refused by the device there, and ask again. */
-int verbs_publish(struct verbs *self, uint32_t number, void *base, size_t len)
+int verbs_publish(struct verbs *self, uint32_t number, uint32_t n_pages, uint32_t page_bytes)
 {
-    if (number >= VERBS_REGIONS)
+    if (number >= TRANSPORT_REGIONS)
         return HS_ERR_LIMIT;
-    struct verbs_region *region = &self->published[number], fresh;
-    int status = enlist(self, &fresh, base, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+    struct verbs_region fresh = {.n_pages = n_pages, .page_bytes = page_bytes, .publication = ++self->publications};
+    uint8_t key[SEAL_KEY_BYTES];
+    size_t bytes;
+    pages_key(self->pages_root, self->boot_id, number, fresh.publication, key);
+    int status = pages_create(n_pages, page_bytes, key, &fresh.pages);
     if (status != 0)
         return status;
-    forget(self, region);
-    *region = fresh;
+    void *memory = pages_memory(fresh.pages, &bytes);
+    status = enlist(self, fresh.mr, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+    if (status != 0) {
+        pages_destroy(fresh.pages);
+        return status;
+    }
+    withdraw(self, &self->published[number]);
+    self->published[number] = fresh;
     return 0;
+}
+
+int verbs_write_page(struct verbs *self, uint32_t number, uint32_t page, const void *data, uint32_t len)
+{
+    if (number >= TRANSPORT_REGIONS || self->published[number].pages == NULL)
+        return HS_ERR_NOT_FOUND;
+    return pages_write(self->published[number].pages, page, data, len);
 }
 
 void verbs_regions_fini(struct verbs *self)
 {
-    for (uint32_t i = 0; i < VERBS_REGIONS; i++)
-        forget(self, &self->published[i]);
-    for (uint32_t i = 0; i < self->n_memory; i++)
-        forget(self, &self->memory[i]);
-}
-
-static const struct verbs_region *memory_around(const struct verbs *self, const void *at, size_t len)
-{
-    for (uint32_t i = 0; i < self->n_memory; i++) {
-        const struct verbs_region *memory = &self->memory[i];
-        uintptr_t base = (uintptr_t)memory->base, here = (uintptr_t)at;
-        if (here >= base && len <= memory->len && here - base <= memory->len - len)
-            return memory;
+    for (uint32_t i = 0; i < TRANSPORT_REGIONS; i++)
+        withdraw(self, &self->published[i]);
+    for (uint32_t i = 0; i < VERBS_READ_SLOTS; i++) {
+        deregister(self, self->slots[i].mr);
+        free(self->slots[i].memory);
     }
-    return NULL;
 }
 
 /* ---- where a peer's regions are ---- */
@@ -82,25 +85,93 @@ void verbs_on_query(struct verbs_link *link, const struct control *query)
 {
     struct verbs *self = link->owner;
     struct control answer = {.type = CONTROL_REGION, .region = query->region};
-    if (query->region < VERBS_REGIONS && self->published[query->region].base != NULL && link->rail != NULL) {
+    if (query->region < TRANSPORT_REGIONS && self->published[query->region].pages != NULL && link->rail != NULL) {
         const struct verbs_region *region = &self->published[query->region];
+        size_t bytes;
         answer.found = true;
-        answer.address = (uintptr_t)region->base;
-        answer.length = region->len;
+        answer.address = (uintptr_t)pages_memory(region->pages, &bytes);
         answer.key = region->mr[verbs_rail_index(self, link->rail)]->rkey;
+        answer.n_pages = region->n_pages;
+        answer.page_bytes = region->page_bytes;
+        answer.publication = region->publication;
     }
     verbs_tell(link, &answer);
 }
 
+static void forget_region(struct remote_region *region)
+{
+    pages_reader_key_fini(&region->seal);
+    *region = (struct remote_region){.known = false};
+}
+
+void verbs_regions_forget(struct verbs_link *link)
+{
+    for (uint32_t i = 0; i < TRANSPORT_REGIONS; i++)
+        forget_region(&link->regions[i]);
+}
+
 void verbs_on_region(struct verbs_link *link, const struct control *answer)
 {
-    if (answer->region >= VERBS_REGIONS || !link->regions[answer->region].asked) {
-        link->owner->stats.rejected++;
+    struct verbs *self = link->owner;
+    if (answer->region >= TRANSPORT_REGIONS || !link->regions[answer->region].asked) {
+        self->stats.rejected++;
         return;
     }
-    link->regions[answer->region] = (struct remote_region){
-        .known = true, .found = answer->found, .address = answer->address, .length = answer->length, .key = answer->key};
+    struct remote_region *region = &link->regions[answer->region];
+    uint8_t key[SEAL_KEY_BYTES];
+    forget_region(region);
+    region->known = true;
+    region->found = answer->found;
+    region->address = answer->address;
+    region->key = answer->key;
+    region->n_pages = answer->n_pages;
+    region->page_bytes = answer->page_bytes;
+    pages_key(self->pages_root, link->boot_id, answer->region, answer->publication, key);
+    pages_reader_key_init(&region->seal, key);
     verbs_activate(link);
+}
+
+/* ---- memory that reads go to ---- */
+
+/* One of so many bytes, or NULL: all taken, or no memory for it (*status). A slot that is too small grows. */
+static struct read_slot *take_slot(struct verbs *self, size_t bytes, int *status)
+{
+    struct read_slot *slot = NULL;
+    *status = 0;
+    for (uint32_t i = 0; i < VERBS_READ_SLOTS && (slot == NULL || slot->bytes < bytes); i++)
+        if (!self->slots[i].taken && (slot == NULL || self->slots[i].bytes > slot->bytes))
+            slot = &self->slots[i];
+    if (slot == NULL)
+        return NULL;
+    if (slot->bytes < bytes) {
+        size_t wanted = MIN_SLOT_BYTES;
+        while (wanted < bytes)
+            wanted *= 2;
+        deregister(self, slot->mr);
+        free(slot->memory);
+        *slot = (struct read_slot){.memory = aligned_alloc(4096, wanted)};
+        *status = slot->memory != NULL ? enlist(self, slot->mr, slot->memory, wanted, IBV_ACCESS_LOCAL_WRITE) : HS_ERR_NO_MEMORY;
+        if (*status != 0) {
+            free(slot->memory);
+            *slot = (struct read_slot){.memory = NULL};
+            return NULL;
+        }
+        slot->bytes = wanted;
+    }
+    slot->taken = true;
+    return slot;
+}
+
+static void give_slot(struct verbs *self, struct read_request *request)
+{
+    if (request->slot == NULL)
+        return;
+    request->slot->taken = false;
+    request->slot = NULL;
+    for (uint32_t i = 0; self->slots_wanted && i < self->n_peers; i++)
+        if (self->links[i] != NULL && verbs_reads_waiting(self->links[i]))
+            verbs_activate(self->links[i]);
+    self->slots_wanted = false;
 }
 
 /* ---- reading ---- */
@@ -115,22 +186,20 @@ bool verbs_reads_waiting(const struct verbs_link *link)
     return link->reads->next != link->reads->tail;
 }
 
-int verbs_read(struct verbs_link *link, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie)
+int verbs_read_page(struct verbs_link *link, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
 {
     struct read_queue *reads = link->reads;
-    if (region >= VERBS_REGIONS)
+    if (region >= TRANSPORT_REGIONS)
         return HS_ERR_NOT_FOUND;
-    if (memory_around(link->owner, dst, len) == NULL)
-        return HS_ERR_RANGE;
     if (reads->tail - reads->head == VERBS_READ_QUEUE)
         return HS_ERR_BUSY;
-    *request_at(reads, reads->tail++) = (struct read_request){
-        .state = READ_WAITING, .region = region, .len = len, .offset = offset, .cookie = cookie, .dst = dst};
+    *request_at(reads, reads->tail++) =
+        (struct read_request){.state = READ_WAITING, .region = region, .page = page, .expected = expected, .cookie = cookie};
     verbs_activate(link);
     return 0;
 }
 
-static void report(struct verbs_link *link, const struct read_request *request)
+static void report(struct verbs_link *link, struct read_request *request)
 {
     struct verbs *self = link->owner;
     struct transport_event event = {.kind = TRANSPORT_READ_DONE,
@@ -138,10 +207,19 @@ static void report(struct verbs_link *link, const struct read_request *request)
                                     .status = request->status,
                                     .boot_id = link->boot_id,
                                     .cookie = request->cookie,
-                                    .len = request->len};
+                                    .version = request->version};
+    if (request->status == 0) {
+        event.data = request->content->data;
+        event.len = request->len;
+        self->stats.reads++;
+    } else if (request->content != NULL) {
+        buffer_pool_put_message(&self->pool, request->content);
+        request->content = NULL;
+    }
     self->counts.reads++;
     self->counts.read_failures += request->status != 0;
-    verbs_event(self, &event, NULL, NULL);
+    verbs_event(self, &event, NULL, request->content);
+    request->content = NULL;
 }
 
 static void finish(struct verbs_link *link, struct read_request *request, int status)
@@ -149,25 +227,59 @@ static void finish(struct verbs_link *link, struct read_request *request, int st
     struct read_queue *reads = link->reads;
     request->state = READ_FINISHED;
     request->status = status;
+    give_slot(link->owner, request);
     while (reads->head != reads->next && request_at(reads, reads->head)->state == READ_FINISHED)
         report(link, request_at(reads, reads->head++));
 }
 
-static bool post(struct verbs_link *link, struct read_request *request, const struct remote_region *region)
+static bool post(struct verbs_link *link, uint32_t number)
 {
     struct verbs *self = link->owner;
-    const struct verbs_region *memory = memory_around(self, request->dst, request->len);
-    struct ibv_sge piece = {.addr = (uintptr_t)request->dst,
-                            .length = request->len,
-                            .lkey = memory->mr[verbs_rail_index(self, link->rail)]->lkey};
-    struct ibv_send_wr wr = {.wr_id = UINT64_C(2) << 56,
+    struct read_request *request = request_at(link->reads, number);
+    const struct remote_region *region = &link->regions[request->region];
+    struct ibv_sge piece = {.addr = (uintptr_t)request->slot->memory,
+                            .length = request->image,
+                            .lkey = request->slot->mr[verbs_rail_index(self, link->rail)]->lkey};
+    struct ibv_send_wr wr = {.wr_id = UINT64_C(2) << 56 | number,
                              .sg_list = &piece,
                              .num_sge = 1,
                              .opcode = IBV_WR_RDMA_READ,
                              .send_flags = IBV_SEND_SIGNALED,
-                             .wr.rdma = {.remote_addr = region->address + request->offset, .rkey = region->key}};
+                             .wr.rdma = {.remote_addr = region->address + request->page * pages_stride(region->page_bytes), .rkey = region->key}};
     struct ibv_send_wr *bad;
-    return ibv_post_send(link->pairs[CONTROL_READS].qp, &wr, &bad) == 0;
+    if (ibv_post_send(link->pairs[CONTROL_READS].qp, &wr, &bad) != 0)
+        return false;
+    request->state = READ_POSTED;
+    return true;
+}
+
+/* How much of the page to read: what is expected, if that is less than all. */
+static uint32_t image_bytes(const struct read_request *request, const struct remote_region *region)
+{
+    uint32_t all = region->page_bytes + PAGES_OVERHEAD;
+    return request->expected > 0 && request->expected < region->page_bytes ? request->expected + PAGES_OVERHEAD : all;
+}
+
+/* 0: it has a slot. HS_ERR_BUSY: later; else the status with which it ends. */
+static int prepare(struct verbs_link *link, struct read_request *request, struct remote_region *region)
+{
+    int status = !region->found ? HS_ERR_NOT_FOUND : request->page >= region->n_pages ? HS_ERR_RANGE : 0;
+    if (!region->found)
+        forget_region(region); /* it may be published by the next time */
+    if (status != 0)
+        return status;
+    struct read_queue *reads = link->reads;
+    if (link->pairs[CONTROL_READS].state != PAIR_UP || reads->next - reads->head >= reads->peer_reads)
+        return HS_ERR_BUSY;
+    request->image = image_bytes(request, region);
+    if (request->slot != NULL && request->slot->bytes < request->image)
+        give_slot(link->owner, request); /* of a region that is larger now */
+    if (request->slot == NULL)
+        request->slot = take_slot(link->owner, request->image, &status);
+    if (request->slot != NULL)
+        return 0;
+    link->owner->slots_wanted |= status == 0;
+    return status == 0 ? HS_ERR_BUSY : status;
 }
 
 /* Whether the next request was dealt with: posted, or ended because it cannot be. */
@@ -187,23 +299,18 @@ static bool step(struct verbs_link *link)
         region->asked = true;
         return false;
     }
-    int status = !region->found                                                                         ? HS_ERR_NOT_FOUND
-                 : request->offset > region->length || request->len > region->length - request->offset ? HS_ERR_RANGE
-                                                                                                       : 0;
+    int status = prepare(link, request, region);
+    if (status == HS_ERR_BUSY)
+        return false;
     if (status != 0) {
         reads->next++;
-        if (!region->found)
-            *region = (struct remote_region){.known = false}; /* it may be published by the next time */
         finish(link, request, status);
         return true;
     }
-    if (link->pairs[CONTROL_READS].state != PAIR_UP || reads->next - reads->head >= reads->peer_reads)
-        return false;
-    if (!post(link, request, region)) {
+    if (!post(link, reads->next)) {
         verbs_pair_fail(link, CONTROL_READS, HS_ERR_IO, true);
         return false;
     }
-    request->state = READ_POSTED;
     reads->next++;
     return true;
 }
@@ -223,21 +330,69 @@ void verbs_reads_step(struct verbs_link *link)
         ;
 }
 
-void verbs_on_read(struct verbs_link *link, enum ibv_wc_status status)
+/* The bytes are there. HS_ERR_BUSY: what was there was torn, or only its beginning; to be read again. */
+static int take_page(struct verbs_link *link, struct read_request *request)
+{
+    struct verbs *self = link->owner;
+    struct remote_region *region = &link->regions[request->region];
+    if (!region->known || !region->found) /* told anew meanwhile */
+        return HS_ERR_IO;
+    if (request->content != NULL && request->content->capacity < region->page_bytes) { /* published anew between two attempts */
+        buffer_pool_put_message(&self->pool, request->content);
+        request->content = NULL;
+    }
+    if (request->content == NULL)
+        request->content = buffer_pool_get_message(&self->pool, region->page_bytes);
+    if (request->content == NULL)
+        return HS_ERR_NO_MEMORY;
+    int status = pages_open(&region->seal, request->page, region->page_bytes, request->slot->memory, request->image,
+                            request->content->data, &request->len, &request->version);
+    if (status == HS_ERR_RANGE) {
+        request->expected = 0;
+        return HS_ERR_BUSY;
+    }
+    if (status != HS_ERR_AUTH || ++request->torn == MAX_TORN)
+        return status;
+    self->stats.torn_reads++;
+    self->counts.torn_reads++;
+    return HS_ERR_BUSY;
+}
+
+/* With a larger slot, if more is to be read than fits. */
+static int read_again(struct verbs_link *link, uint32_t number)
+{
+    struct read_request *request = request_at(link->reads, number);
+    int status = 0;
+    request->image = image_bytes(request, &link->regions[request->region]);
+    if (request->slot->bytes < request->image) {
+        struct read_slot *larger = take_slot(link->owner, request->image, &status);
+        if (larger == NULL)
+            return status != 0 ? status : HS_ERR_LIMIT;
+        request->slot->taken = false;
+        request->slot = larger;
+    }
+    return post(link, number) ? 0 : HS_ERR_IO;
+}
+
+void verbs_on_read(struct verbs_link *link, uint32_t number, enum ibv_wc_status wc_status)
 {
     struct read_queue *reads = link->reads;
-    uint32_t number = reads->head;
-    while (number != reads->next && request_at(reads, number)->state != READ_POSTED)
-        number++;
-    hs_assert(number != reads->next); /* completions come in order, one for each */
-    if (status == IBV_WC_SUCCESS) {
-        finish(link, request_at(reads, number), 0);
-        verbs_activate(link);
+    struct read_request *request = request_at(reads, number);
+    if (number - reads->head >= reads->next - reads->head || request->state != READ_POSTED)
+        return; /* left behind by an earlier pair */
+    if (wc_status != IBV_WC_SUCCESS) { /* the region may have moved, or the peer's end is gone: both are found anew */
+        forget_region(&link->regions[request->region]);
+        verbs_pair_fail(link, CONTROL_READS, HS_ERR_IO, true);
         return;
     }
-    /* The region may have moved, or the peer's end is gone: both are found anew. */
-    link->regions[request_at(reads, number)->region] = (struct remote_region){.known = false};
-    verbs_pair_fail(link, CONTROL_READS, HS_ERR_IO, true);
+    int status = take_page(link, request);
+    if (status == HS_ERR_BUSY)
+        status = read_again(link, number);
+    else
+        finish(link, request, status);
+    if (request->state == READ_POSTED && status != 0)
+        finish(link, request, status);
+    verbs_activate(link);
 }
 
 void verbs_reads_interrupted(struct verbs_link *link)
@@ -264,6 +419,7 @@ void verbs_reads_end(struct verbs_link *link, int status)
         struct read_request *request = request_at(reads, reads->head);
         if (request->state != READ_FINISHED)
             request->status = status;
+        give_slot(link->owner, request);
         report(link, request);
     }
     reads->next = reads->head;

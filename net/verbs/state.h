@@ -30,6 +30,7 @@
 #include "net/seal.h"
 #include "net/verbs/control.h"
 #include "net/verbs/device_choice.h"
+#include "net/verbs/pages.h"
 #include "net/verbs/rail.h"
 #include "net/verbs/verbs.h"
 
@@ -45,10 +46,9 @@ enum {
     VERBS_SIGNAL_EVERY = 16,
     VERBS_MAX_READS = 16,   /* outstanding at once */
     VERBS_READ_QUEUE = 64,  /* and waiting */
-    VERBS_REGIONS = 16,
-    VERBS_MAX_MEMORY = 64,
+    VERBS_READ_SLOTS = 64,  /* of all peers, posted */
     VERBS_UNRELIABLE_BYTES = 512 << 10,
-    VERBS_COUNTS = 9,
+    VERBS_COUNTS = 10,
 };
 
 enum packet_kind { PACKET_STREAM = 1, PACKET_UNRELIABLE = 2, PACKET_CREDIT = 3 };
@@ -64,17 +64,30 @@ struct verbs_pair {
 
 struct remote_region {
     bool known, found, asked;
-    uint64_t address, length;
-    uint32_t key;
+    uint64_t address;
+    uint32_t key, n_pages, page_bytes;
+    struct pages_reader_key seal;
+};
+
+/* Registered memory that one page at a time is read into. */
+struct read_slot {
+    uint8_t *memory;
+    size_t bytes;
+    struct ibv_mr *mr[DEVICE_MAX_RAILS];
+    bool taken;
 };
 
 enum read_state { READ_WAITING, READ_POSTED, READ_FINISHED };
 
 struct read_request {
     enum read_state state;
-    uint32_t region, len, tries;
-    uint64_t offset, cookie;
-    void *dst;
+    uint32_t region, page, expected;
+    uint32_t image, tries, torn; /* image: bytes of the page to read, sealed as it lies there */
+    uint64_t cookie;
+    struct read_slot *slot;         /* while it is posted, and from one attempt to the next */
+    struct message_buffer *content; /* opened */
+    uint32_t len;
+    uint64_t version;
     int status;
 };
 
@@ -114,7 +127,7 @@ struct verbs_link {
     uint32_t assembly_len, assembly_filled, record_filled;
     uint8_t record[VERBS_RECORD_BYTES];
 
-    struct remote_region regions[VERBS_REGIONS];
+    struct remote_region regions[TRANSPORT_REGIONS];
     struct read_queue *reads;
 
     bool active; /* in the list of those with something to send or read */
@@ -122,8 +135,8 @@ struct verbs_link {
 };
 
 struct verbs_region {
-    void *base; /* NULL: not published */
-    size_t len;
+    struct pages *pages; /* NULL: not published */
+    uint32_t n_pages, page_bytes, publication;
     struct ibv_mr *mr[DEVICE_MAX_RAILS];
 };
 
@@ -170,9 +183,11 @@ struct verbs {
     uint64_t next_timer_ns;
     struct verbs_link *active;
     bool may_sleep; /* the next completion makes the descriptor readable */
-    struct verbs_region published[VERBS_REGIONS];
-    struct verbs_region memory[VERBS_MAX_MEMORY];
-    uint32_t n_memory;
+    struct verbs_region published[TRANSPORT_REGIONS];
+    uint32_t publications; /* of this boot: no key comes twice */
+    uint8_t pages_root[SEAL_KEY_BYTES];
+    struct read_slot slots[VERBS_READ_SLOTS];
+    bool slots_wanted; /* a read waits for one */
     struct transport_stats stats;
     struct transport_verbs_stats counts, told; /* told: what the metrics have of them */
     struct counter *counters[VERBS_COUNTS];

@@ -9,9 +9,8 @@
 #include "core/base/log.h"
 #include "core/base/panic.h"
 #include "net/udp.h"
-#include "net/udp_address.h"
-#include "net/verbs/device_query.h"
 #include "net/verbs/internal.h"
+#include "net/verbs/rails.h"
 
 enum { BOOTSTRAP_EVENTS = 32, FIRST_PEERS = 64 };
 #define SLOW_NS UINT64_C(20000)     /* between looks at what needs a system call */
@@ -207,6 +206,7 @@ static void verbs_info(const struct transport *transport, struct transport_info 
     out->name = "verbs";
     out->max_message_bytes = VERBS_MAX_MESSAGE;
     out->max_unreliable_bytes = VERBS_MAX_UNRELIABLE;
+    out->reads_pages = true;
 }
 
 static int verbs_resolve(struct transport *transport, const char *address, uint32_t *peer)
@@ -250,21 +250,20 @@ static int verbs_send(struct transport *transport, uint32_t peer, const struct i
     return 0;
 }
 
-static int verbs_op_register(struct transport *transport, void *base, size_t len)
+static int verbs_op_publish(struct transport *transport, uint32_t region, uint32_t n_pages, uint32_t page_bytes)
 {
-    return verbs_register_memory(self_of(transport), base, len);
+    return verbs_publish(self_of(transport), region, n_pages, page_bytes);
 }
 
-static int verbs_op_publish(struct transport *transport, uint32_t region, const void *base, size_t len)
+static int verbs_op_write_page(struct transport *transport, uint32_t region, uint32_t page, const void *data, uint32_t len)
 {
-    return verbs_publish(self_of(transport), region, (void *)(uintptr_t)base, len);
+    return verbs_write_page(self_of(transport), region, page, data, len);
 }
 
-static int verbs_op_read(struct transport *transport, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len,
-                         uint64_t cookie)
+static int verbs_op_read_page(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
 {
     struct verbs_link *link = link_up(self_of(transport), peer);
-    return link == NULL ? HS_ERR_CLOSED : verbs_read(link, region, offset, dst, len, cookie);
+    return link == NULL ? HS_ERR_CLOSED : verbs_read_page(link, region, page, expected, cookie);
 }
 
 static void verbs_close_peer(struct transport *transport, uint32_t peer)
@@ -330,6 +329,7 @@ static void verbs_destroy(struct transport *transport)
         rail_close(&self->rails[i]);
     buffer_pool_fini(&self->pool);
     u64_map_fini(&self->pair_of_qp);
+    sodium_memzero(self->pages_root, sizeof self->pages_root);
     if (self->epoll_fd >= 0)
         close(self->epoll_fd);
     free(self->links);
@@ -346,9 +346,9 @@ static const struct transport_ops verbs_ops = {
     .poll = verbs_poll,
     .next_deadline_ns = verbs_next_deadline,
     .wait_fd = verbs_wait_fd,
-    .register_memory = verbs_op_register,
     .publish = verbs_op_publish,
-    .read = verbs_op_read,
+    .write_page = verbs_op_write_page,
+    .read_page = verbs_op_read_page,
     .close_peer = verbs_close_peer,
     .peer_stats = verbs_peer_stats,
     .stats = verbs_stats,
@@ -400,37 +400,11 @@ static int open_bootstrap(struct verbs *self, struct error *err)
     return status;
 }
 
-/* The address of --bind as a port would have it: the one to prefer. */
-static void wish_for_address(const char *bind, struct device_wish *wish)
-{
-    struct carrier_address address;
-    if (udp_address_lookup(bind, AF_UNSPEC, &address) != 0 || udp_address_is_wildcard(&address) ||
-        udp_address_is_loopback_address(&address))
-        return;
-    wish->has_address = true;
-    if (address.len == 6) {
-        wish->address[10] = wish->address[11] = 0xff;
-        memcpy(wish->address + 12, address.bytes + 2, 4);
-    } else {
-        memcpy(wish->address, address.bytes + 2, 16);
-    }
-}
-
 static int open_rails(struct verbs *self, struct error *err)
 {
-    struct device_wish wish = {.device = self->config.device, .service_level = self->config.service_level};
     struct device_rail chosen[DEVICE_MAX_RAILS];
     uint32_t n = 0;
-    struct device_table *table = calloc(1, sizeof *table);
-    if (table == NULL)
-        return error_set(err, HS_ERR_NO_MEMORY, "out of memory for the list of RDMA devices");
-    wish_for_address(self->config.bind, &wish);
-    int status = device_query(table, err);
-    if (status == 0)
-        status = device_choose(table, &wish, chosen, DEVICE_MAX_RAILS, &n, err);
-    free(table);
-    if (status == 0 && self->config.device == NULL)
-        n = 1; /* several only when they are named */
+    int status = rails_choose(&self->config, chosen, &n, err);
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         status = rail_open(&self->rails[i], &chosen[i], self->tuning.max_peers, VERBS_CREDITS + VERBS_SPARE, err);
         self->n_rails += status == 0;
@@ -467,6 +441,7 @@ int transport_verbs_create(const struct transport_verbs_config *config, const st
         return error_set(err, HS_ERR_NO_MEMORY, "fabric \"verbs\": out of memory");
     self->transport.ops = &verbs_ops;
     self->config = *config;
+    pages_root(config->group_key, self->pages_root);
     self->tuning = with_defaults(&config->tuning);
     self->env = *env;
     self->now_ns = env_now_ns(env);

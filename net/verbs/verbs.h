@@ -39,7 +39,7 @@ struct transport_verbs_stats {
     uint64_t completions;      /* of any kind */
     uint64_t credit_stalls;    /* times that a peer's queue had to wait for the receiver */
     uint64_t credit_packets;   /* packets that carried nothing but credit */
-    uint64_t reads, read_retries, read_failures;
+    uint64_t reads, read_retries, read_failures, torn_reads;
     uint64_t wakeups;          /* events taken from a completion channel */
 };
 

@@ -1,8 +1,6 @@
 /* One suite for every transport. What a fabric does not have is skipped, with the reason. */
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
-#include "net/verbs/pages.h"
 #include "tests/conform/fabric.h"
+#include "tests/conform/page_tests.h"
 
 static enum fabric fabric; /* the one under test */
 
@@ -370,196 +368,6 @@ static void test_wrong_key(void **state)
     wait_peer(world, 0, peer, 1, 0);
 }
 
-static bool read_done(struct world *world, void *arg)
-{
-    (void)arg;
-    return world_node(world, 0)->reads_done > 0;
-}
-
-static void test_read(void **state)
-{
-    struct world *world = *state;
-    uint32_t to_b, to_a;
-    world_pair(world, &to_b, &to_a);
-    struct transport *a = world_node(world, 0)->transport, *b = world_node(world, 1)->transport;
-    uint8_t here[256] = {0}, there[1024];
-    fill(there, sizeof there, 3);
-    int status = a->ops->register_memory(a, here, sizeof here);
-    if (status == HS_ERR_UNSUPPORTED) {
-        assert_int_equal(b->ops->publish(b, 1, there, sizeof there), HS_ERR_UNSUPPORTED);
-        assert_int_equal(a->ops->read(a, to_b, 1, 0, here, 16, 9), HS_ERR_UNSUPPORTED);
-        print_message("          this transport reads no remote memory\n");
-        skip();
-    }
-    assert_int_equal(status, 0);
-    assert_int_equal(b->ops->publish(b, 1, there, sizeof there), 0);
-    assert_int_equal(a->ops->read(a, to_b, 1, 700, here, sizeof here, 99), 0);
-    assert_true(world_run_until(world, read_done, NULL, 1000));
-    assert_int_equal(world_node(world, 0)->read_status, 0);
-    assert_int_equal(world_node(world, 0)->read_cookie, 99);
-    assert_memory_equal(here, there + 700, sizeof here);
-    world_node(world, 0)->reads_done = 0;
-    assert_int_equal(a->ops->read(a, to_b, 1, 1000, here, 25, 100), 0);
-    assert_true(world_run_until(world, read_done, NULL, 1000));
-    assert_int_equal(world_node(world, 0)->read_status, HS_ERR_RANGE);
-}
-
-enum { CLOSING_READS = 8 };
-
-static bool all_reads_done(struct world *world, void *arg)
-{
-    (void)arg;
-    return world_node(world, 0)->reads_done == CLOSING_READS;
-}
-
-/* Whoever asked for a read hears of its end, also when the peer is let go meanwhile: until then its memory may be written to. */
-static void test_reads_of_a_closed_peer(void **state)
-{
-    struct world *world = *state;
-    uint32_t to_b, to_a;
-    world_pair(world, &to_b, &to_a);
-    struct transport *a = world_node(world, 0)->transport, *b = world_node(world, 1)->transport;
-    uint8_t here[CLOSING_READS][64] = {{0}}, there[64];
-    fill(there, sizeof there, 3);
-    if (a->ops->register_memory(a, here, sizeof here) == HS_ERR_UNSUPPORTED)
-        skip();
-    assert_int_equal(b->ops->publish(b, 1, there, sizeof there), 0);
-    for (uint32_t i = 0; i < CLOSING_READS; i++)
-        assert_int_equal(a->ops->read(a, to_b, 1, 0, here[i], sizeof here[i], i), 0);
-    a->ops->close_peer(a, to_b);
-    assert_true(world_run_until(world, all_reads_done, NULL, 1000));
-    int last = world_node(world, 0)->read_status;
-    assert_true(last == HS_ERR_CLOSED || last == 0); /* in memory they are done at once */
-    world_run_ms(world, 300);
-    assert_int_equal(world_node(world, 0)->reads_done, CLOSING_READS);
-    world_node(world, 0)->up[to_b] = false; /* closing brings no event */
-    world_node(world, 0)->n_up = 0;
-    world_stop(world, 0); /* before the memory goes */
-    world_stop(world, 1);
-}
-
-/* A writer that changes pages as fast as it can, in a thread of its own, while they are read one-sidedly. */
-enum { PAGES = 8, PAGE_BYTES = 4096, PAGE_READS = 400, PAGE_REGION = 2 };
-
-struct page_writer {
-    struct pages *pages;
-    atomic_bool stop;
-};
-
-/* All words of a page are one number, so that a mixture shows; its length depends on it, too. */
-static void write_page(struct pages *pages, uint32_t page, uint64_t number)
-{
-    uint64_t content[PAGE_BYTES / 8];
-    for (size_t i = 0; i < PAGE_BYTES / 8; i++)
-        content[i] = number;
-    pages_write(pages, page, content, PAGE_BYTES - (uint32_t)(number % 64) * 8);
-}
-
-static void *keep_writing(void *arg)
-{
-    struct page_writer *writer = arg;
-    for (uint64_t number = 1; !atomic_load(&writer->stop); number++)
-        write_page(writer->pages, (uint32_t)(number % PAGES), number);
-    return NULL;
-}
-
-struct page_reading {
-    struct page_reader *reader;
-    uint32_t done, whole, torn;
-    uint64_t newest[PAGES];
-};
-
-static void on_page(void *arg, const struct transport_event *event)
-{
-    struct page_reading *reading = arg;
-    struct page_result result;
-    if (!page_reader_event(reading->reader, event, &result))
-        return;
-    reading->done++;
-    assert_int_equal(result.cookie, 1000 + result.page);
-    if (result.status == HS_ERR_AUTH) { /* torn each time: to be asked for by message */
-        reading->torn++;
-        return;
-    }
-    assert_int_equal(result.status, 0);
-    assert_true(result.version >= reading->newest[result.page]);
-    reading->newest[result.page] = result.version;
-    uint64_t first = 0, word;
-    if (result.len > 0)
-        memcpy(&first, result.data, 8);
-    assert_int_equal(result.len, result.version == 1 ? 0 : PAGE_BYTES - (first % 64) * 8);
-    for (size_t i = 0; i < result.len; i += 8) {
-        memcpy(&word, result.data + i, 8);
-        assert_true(word == first);
-    }
-    reading->whole++;
-}
-
-static bool pages_done(struct world *world, void *arg)
-{
-    (void)world;
-    const struct page_reading *reading = arg;
-    return reading->done >= PAGE_READS;
-}
-
-static void ask_all_pages(struct world *world, struct page_reading *reading, uint32_t peer, const uint8_t *key)
-{
-    for (uint32_t asked = 0; asked < PAGE_READS;) {
-        int status = page_reader_ask(reading->reader, peer, PAGE_REGION, asked % PAGES, key, 1000 + asked % PAGES);
-        asked += status == 0;
-        assert_true(status == 0 || status == HS_ERR_BUSY);
-        if (status != 0)
-            world_step(world);
-    }
-    assert_true(world_run_until(world, pages_done, reading, 60000));
-}
-
-static void test_pages_under_a_writer(void **state)
-{
-    struct world *world = *state;
-    uint32_t to_b, to_a;
-    world_pair(world, &to_b, &to_a);
-    struct transport *a = world_node(world, 0)->transport, *b = world_node(world, 1)->transport;
-    static struct page_reading reading;
-    reading = (struct page_reading){.reader = NULL};
-    int status = page_reader_create(a, PAGE_BYTES, 6, 7, &reading.reader);
-    if (status == HS_ERR_UNSUPPORTED) {
-        print_message("          this transport reads no remote memory\n");
-        skip();
-    }
-    assert_int_equal(status, 0);
-    struct transport_info info;
-    uint8_t key[SEAL_KEY_BYTES];
-    b->ops->info(b, &info);
-    pages_key(NULL, info.boot_id, PAGE_REGION, key);
-    struct page_writer writer = {.pages = NULL};
-    assert_int_equal(pages_create(PAGES, PAGE_BYTES, key, &writer.pages), 0);
-    size_t bytes;
-    const void *memory = pages_memory(writer.pages, &bytes);
-    assert_int_equal(b->ops->publish(b, PAGE_REGION, memory, bytes), 0);
-    world_node(world, 0)->on_read = on_page;
-    world_node(world, 0)->on_read_arg = &reading;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, keep_writing, &writer), 0);
-    ask_all_pages(world, &reading, to_b, key);
-    atomic_store(&writer.stop, true);
-    pthread_join(thread, NULL);
-    print_message("          %u pages whole, %u torn five times, %llu reads repeated\n", reading.whole, reading.torn,
-                  (unsigned long long)page_reader_retries(reading.reader));
-    assert_true(reading.whole + reading.torn == PAGE_READS);
-    reading.done = reading.whole = reading.torn = 0; /* and with nobody writing, every one is whole */
-    ask_all_pages(world, &reading, to_b, key);
-    assert_int_equal(reading.whole, PAGE_READS);
-    pages_key(NULL, info.boot_id + 1, PAGE_REGION, key); /* another boot's key opens nothing */
-    reading.done = reading.whole = reading.torn = 0;
-    ask_all_pages(world, &reading, to_b, key);
-    assert_int_equal(reading.torn, PAGE_READS);
-    world_stop(world, 0); /* before the memory that it has registered goes */
-    world_stop(world, 1);
-    page_reader_destroy(reading.reader);
-    pages_destroy(writer.pages);
-}
-
 static void test_addresses(void **state)
 {
     struct world *world = *state;
@@ -606,7 +414,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_simultaneous_connect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_eight_peers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_key, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages_published_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages_of_a_restarted_peer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_of_a_closed_peer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_under_a_writer, setup, teardown),
     };

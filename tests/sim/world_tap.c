@@ -156,19 +156,19 @@ static int tap_wait_fd(const struct transport *t)
     return tap_of(t)->inner->ops->wait_fd(tap_of(t)->inner);
 }
 
-static int tap_register_memory(struct transport *t, void *base, size_t len)
+static int tap_publish(struct transport *t, uint32_t region, uint32_t n_pages, uint32_t page_bytes)
 {
-    return tap_of(t)->inner->ops->register_memory(tap_of(t)->inner, base, len);
+    return tap_of(t)->inner->ops->publish(tap_of(t)->inner, region, n_pages, page_bytes);
 }
 
-static int tap_publish(struct transport *t, uint32_t region, const void *base, size_t len)
+static int tap_write_page(struct transport *t, uint32_t region, uint32_t page, const void *data, uint32_t len)
 {
-    return tap_of(t)->inner->ops->publish(tap_of(t)->inner, region, base, len);
+    return tap_of(t)->inner->ops->write_page(tap_of(t)->inner, region, page, data, len);
 }
 
-static int tap_read(struct transport *t, uint32_t peer, uint32_t region, uint64_t offset, void *dst, uint32_t len, uint64_t cookie)
+static int tap_read_page(struct transport *t, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
 {
-    return tap_of(t)->inner->ops->read(tap_of(t)->inner, peer, region, offset, dst, len, cookie);
+    return tap_of(t)->inner->ops->read_page(tap_of(t)->inner, peer, region, page, expected, cookie);
 }
 
 static void tap_close_peer(struct transport *t, uint32_t peer)
@@ -202,9 +202,9 @@ static const struct transport_ops TAP_OPS = {.info = tap_info,
                                              .poll = tap_poll,
                                              .next_deadline_ns = tap_next_deadline_ns,
                                              .wait_fd = tap_wait_fd,
-                                             .register_memory = tap_register_memory,
                                              .publish = tap_publish,
-                                             .read = tap_read,
+                                             .write_page = tap_write_page,
+                                             .read_page = tap_read_page,
                                              .close_peer = tap_close_peer,
                                              .peer_stats = tap_peer_stats,
                                              .stats = tap_stats,

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "core/port/transport.h"
 #include "net/verbs/control.h"
 
 static struct control example_offer(void)
@@ -49,7 +50,8 @@ static void test_offer_layout(void **state)
 static void test_others(void **state)
 {
     static const uint8_t ready[] = {1, 2, 0, 0, 7, 0, 0, 0};
-    static const uint8_t region[] = {1, 6, 0, 1, 5, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 1, 0, 0, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd};
+    static const uint8_t region[] = {1, 6, 0, 1, 5, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+                                     0xaa, 0xbb, 0xcc, 0xdd, 64, 0, 0, 0, 0, 16, 0, 0, 3, 0, 0, 0};
     struct control out;
     uint8_t data[CONTROL_MAX_BYTES];
     assert_int_equal(control_encode(&(struct control){.type = CONTROL_READY, .epoch = 7}, data), sizeof ready);
@@ -58,7 +60,8 @@ static void test_others(void **state)
     assert_int_equal(out.type, CONTROL_READY);
     assert_int_equal(out.epoch, 7);
     struct control answer = {
-        .type = CONTROL_REGION, .region = 5, .found = true, .address = UINT64_C(0x1122334455667788), .length = 65536, .key = 0xddccbbaa};
+        .type = CONTROL_REGION, .region = 5, .found = true, .address = UINT64_C(0x1122334455667788), .key = 0xddccbbaa, .n_pages = 64,
+        .page_bytes = 4096, .publication = 3};
     assert_int_equal(control_encode(&answer, data), sizeof region);
     assert_memory_equal(data, region, sizeof region);
     assert_int_equal(control_decode(region, sizeof region, &out), 0);
@@ -101,9 +104,19 @@ static void test_refused(void **state)
     assert_int_equal(with_byte(36, 2), HS_ERR_PROTOCOL); /* link layer */
     assert_int_equal(with_byte(38, 0), HS_ERR_PROTOCOL); /* no credit */
     assert_int_equal(with_byte(47, 0), 0);
-    struct control region = {.type = CONTROL_REGION, .found = true, .address = UINT64_MAX - 10, .length = 11};
+    struct control region = {.type = CONTROL_REGION, .found = true, .n_pages = 1, .page_bytes = TRANSPORT_PAGE_BYTES};
     len = control_encode(&region, data);
-    assert_int_equal(control_decode(data, len, &out), HS_ERR_PROTOCOL); /* past the end of all addresses */
+    assert_int_equal(control_decode(data, len, &out), 0);
+    region.page_bytes++;
+    len = control_encode(&region, data);
+    assert_int_equal(control_decode(data, len, &out), HS_ERR_PROTOCOL); /* larger than any page */
+    region.page_bytes = 1;
+    region.n_pages = TRANSPORT_REGION_PAGES + 1;
+    len = control_encode(&region, data);
+    assert_int_equal(control_decode(data, len, &out), HS_ERR_PROTOCOL);
+    region.n_pages = 0;
+    len = control_encode(&region, data);
+    assert_int_equal(control_decode(data, len, &out), HS_ERR_PROTOCOL); /* found, and nothing there */
 }
 
 static void test_random_bytes(void **state)
