@@ -78,13 +78,37 @@ static void dpdk_stats(const struct carrier *carrier, struct carrier_stats *out)
 }
 
 /* Whoever polls is not always who created: the pool's cache goes by DPDK's own numbers of threads. */
-static int receive_with_number(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n)
+static int receive_in_turn(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n)
 {
     static _Thread_local bool asked;
     if (!asked && rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() != 0)
         log_debug("dpdk", "this thread has no cache of buffers: %s", rte_strerror(rte_errno));
     asked = true;
-    return dpdk_receive(carrier, datagrams, n);
+    if (!dpdk_poller_begin(&dpdk_of(carrier)->poller))
+        return 0;
+    int got = dpdk_receive(carrier, datagrams, n);
+    dpdk_poller_end(&dpdk_of(carrier)->poller);
+    return got;
+}
+
+static int send_in_turn(struct carrier *carrier, const struct carrier_datagram *datagrams, uint32_t n)
+{
+    if (!dpdk_poller_begin(&dpdk_of(carrier)->poller))
+        return 0;
+    int taken = dpdk_send(carrier, datagrams, n);
+    dpdk_poller_end(&dpdk_of(carrier)->poller);
+    return taken;
+}
+
+static void release_ports(struct dpdk *self)
+{
+    for (uint32_t p = 0; p < self->n_ports; p++)
+        dpdk_port_hang_up(&self->ports[p]);
+    dpdk_poller_begin_waiting(&self->poller);
+    for (uint32_t p = 0; p < self->n_ports; p++)
+        dpdk_port_release(&self->ports[p], self->owner);
+    dpdk_poller_end(&self->poller);
+    dpdk_poller_leave(&self->poller);
 }
 
 static void dpdk_destroy(struct carrier *carrier)
@@ -96,8 +120,7 @@ static void dpdk_destroy(struct carrier *carrier)
     if (self->in_n > 0)
         rte_pktmbuf_free_bulk(self->in, self->in_n);
     dpdk_counts_take(self);
-    for (uint32_t p = 0; p < self->n_ports; p++)
-        dpdk_port_release(&self->ports[p], self->owner);
+    release_ports(self);
     free(self); /* the pool stays: rings of the ports may still hold buffers of it */
 }
 
@@ -105,9 +128,9 @@ static const struct carrier_ops dpdk_ops = {
     .mtu = dpdk_mtu,
     .resolve = dpdk_resolve,
     .format = dpdk_format,
-    .send = dpdk_send,
+    .send = send_in_turn,
     .lend = dpdk_lend,
-    .receive = receive_with_number,
+    .receive = receive_in_turn,
     .local = dpdk_local,
     .wait_fd = dpdk_wait_fd,
     .stats = dpdk_stats,
@@ -208,7 +231,11 @@ static int start_ports(struct dpdk *self, uint32_t mtu, struct error *err)
 {
     int rc = 0;
     for (uint32_t p = 0; rc == 0 && p < self->n_ports; p++)
+        rc = self->ports[p].unruly ? dpdk_interrupts_hold(err) : 0;
+    dpdk_poller_begin_waiting(&self->poller);
+    for (uint32_t p = 0; rc == 0 && p < self->n_ports; p++)
         rc = dpdk_port_start(&self->ports[p], mtu, self->pool, err);
+    dpdk_poller_end(&self->poller);
     return rc;
 }
 
@@ -223,6 +250,7 @@ int dpdk_carrier_create(const struct dpdk_carrier_config *config, struct carrier
         return error_set(err, HS_ERR_NO_MEMORY, "fabric \"dpdk\": out of memory");
     self->carrier.ops = &dpdk_ops;
     self->metrics = config->metrics;
+    dpdk_poller_join(&self->poller);
     status = set_addresses(self, config->bind, &device, err);
     if (status == 0 && (status = dpdk_eal_start(config->eal, err)) != 0)
         error_wrap(err, status, "--eal");
@@ -239,8 +267,7 @@ int dpdk_carrier_create(const struct dpdk_carrier_config *config, struct carrier
     if (status == 0)
         status = dpdk_counts_open(self, err);
     if (status != 0) {
-        for (uint32_t p = 0; p < self->n_ports; p++)
-            dpdk_port_release(&self->ports[p], self->owner);
+        release_ports(self);
         free(self);
         return status;
     }

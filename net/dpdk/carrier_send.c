@@ -22,7 +22,7 @@ static struct rte_mbuf *get_buffer(struct dpdk *self)
 {
     struct rte_mbuf *mbuf = rte_pktmbuf_alloc(self->pool);
     for (uint32_t p = 0; mbuf == NULL && p < self->n_ports; p++) {
-        for (uint16_t queue = 0; queue < self->ports[p].queues; queue++)
+        for (uint16_t queue = 0; queue < self->ports[p].queues && !self->ports[p].unruly; queue++)
             rte_eth_tx_done_cleanup(self->ports[p].id, queue, 0);
         mbuf = rte_pktmbuf_alloc(self->pool);
     }

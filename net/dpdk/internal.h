@@ -16,6 +16,7 @@
 
 #include "net/dpdk/device_text.h"
 #include "net/dpdk/dpdk.h"
+#include "net/dpdk/interrupts.h"
 #include "net/dpdk/neighbours.h"
 #include "net/dpdk/port.h"
 
@@ -30,6 +31,7 @@ struct dpdk_waiting {
 
 struct dpdk {
     struct carrier carrier;
+    struct dpdk_poller poller; /* polls while a function of the carrier has to do with ports */
     uint32_t ip, mask, gateway, mtu; /* mtu: of a datagram */
     uint16_t udp_port;
     uint64_t owner, ticks_per_us, now_us, watch_us, count_us;

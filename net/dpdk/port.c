@@ -17,7 +17,7 @@
 #include "net/dpdk/device_text.h"
 #include "net/dpdk/eal_arguments.h"
 
-enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, HANDSHAKE_US = 2000000, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
+enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, HANDSHAKE_US = 2000000, CALL_MS = 200, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
 
 static bool is_driver(const struct rte_eth_dev_info *info, const char *name)
 {
@@ -92,6 +92,7 @@ int dpdk_port_claim(struct dpdk_port *port, uint16_t id, uint64_t owner, uint32_
     eal_device_value(arguments, "role", role, sizeof role);
     port->reconnects = is_driver(&info, "net_memif") && strcmp(role, "server") != 0 && strcmp(role, "master") != 0;
     port->copies = copies_frames(&info);
+    port->unruly = is_driver(&info, "net_memif") || is_driver(&info, "net_virtio_user");
     port->mtu = own_mtu(&info, id);
     uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
     port->queues = (uint16_t)(queues < most ? queues : most);
@@ -142,29 +143,34 @@ int dpdk_port_start(struct dpdk_port *port, uint32_t mtu, struct rte_mempool *po
         if (rc == 0)
             rc = rte_eth_tx_queue_setup(port->id, queue, port->ring, (unsigned)socket, NULL);
     }
-    if (rc == 0) {
-        int started = rte_eth_dev_start(port->id);
-        port->started = started == 0;
-        rc = port->reconnects ? 0 : started;
-    }
+    if (rc == 0 && port->reconnects)
+        port->call = dpdk_call_begin(port->id);
+    else if (rc == 0)
+        port->started = (rc = rte_eth_dev_start(port->id)) == 0;
     if (rc != 0)
         return error_set(err, HS_ERR_IO, "port %s cannot be started: %s", port->name, rte_strerror(-rc));
     rte_eth_stats_reset(port->id);
     return 0;
 }
 
-/* A memif client that has no link: its server was not there (yet), or went. A handshake under way is left alone for long, as the driver does
- * not take it well to be stopped in it, and blocks when it calls a server again that hangs. */
+/* A memif client that has no link: its server was not there (yet), or went, or hangs. A handshake under way is given its time. */
 static void reconnect(struct dpdk_port *port, bool was_up, uint64_t now_us)
 {
-    if (was_up || port->try_us == 0)
-        port->try_us = now_us + (was_up || !port->started ? RECONNECT_US : HANDSHAKE_US);
+    if (port->call != NULL) {
+        if (dpdk_call_ask(port->call) == DPDK_CALL_UNDER_WAY)
+            return;
+        port->started = dpdk_call_end(port->call, 0) == DPDK_CALL_TAKEN;
+        port->call = NULL;
+        port->try_us = now_us + (port->started ? HANDSHAKE_US : RECONNECT_US);
+    }
+    if (was_up)
+        port->try_us = now_us + RECONNECT_US;
     if (now_us < port->try_us)
         return;
     if (port->started)
         rte_eth_dev_stop(port->id);
-    port->started = rte_eth_dev_start(port->id) == 0;
-    port->try_us = now_us + (port->started ? HANDSHAKE_US : RECONNECT_US);
+    port->started = false;
+    port->call = dpdk_call_begin(port->id);
 }
 
 bool dpdk_port_watch(struct dpdk_port *port, uint64_t now_us)
@@ -175,6 +181,13 @@ bool dpdk_port_watch(struct dpdk_port *port, uint64_t now_us)
     if (!port->up && port->reconnects)
         reconnect(port, was_up, now_us);
     return port->up != was_up;
+}
+
+void dpdk_port_hang_up(struct dpdk_port *port)
+{
+    if (port->call != NULL)
+        port->started = dpdk_call_end(port->call, CALL_MS) == DPDK_CALL_TAKEN;
+    port->call = NULL;
 }
 
 void dpdk_port_release(struct dpdk_port *port, uint64_t owner)

@@ -9,12 +9,14 @@
 
 #include "core/base/rng.h"
 #include "net/dpdk/eal.h"
+#include "net/dpdk/interrupts.h"
 #include "net/dpdk/port.h"
 
 enum { FIRST_HUB_DEVICE = 50, BURST = 32, HELD = 16, BUFFERS = 4096 };
 
 static struct {
     bool started;
+    struct dpdk_poller poller;
     struct dpdk_port ports[DPDK_HUB_PORTS];
     uint8_t mac[DPDK_HUB_PORTS][FRAME_MAC_BYTES]; /* of who is behind the port */
     struct rte_mempool *pool;
@@ -55,6 +57,9 @@ int dpdk_hub_start(double trouble, uint64_t seed, struct error *err)
     hub.pool = rte_pktmbuf_pool_create("hub", BUFFERS, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, (int)rte_socket_id());
     if (hub.pool == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for the hub's buffers");
+    status = dpdk_interrupts_hold(err);
+    dpdk_poller_join(&hub.poller);
+    dpdk_poller_begin_waiting(&hub.poller);
     for (int i = 0; status == 0 && i < DPDK_HUB_PORTS; i++) {
         char name[32];
         uint16_t id;
@@ -63,6 +68,7 @@ int dpdk_hub_start(double trouble, uint64_t seed, struct error *err)
         if (status == 0)
             status = dpdk_port_start(&hub.ports[i], 1500, hub.pool, err);
     }
+    dpdk_poller_end(&hub.poller);
     hub.started = status == 0;
     return status;
 }
@@ -126,6 +132,8 @@ static void take(int from, struct rte_mbuf *mbuf)
 void dpdk_hub_step(void)
 {
     struct rte_mbuf *burst[BURST];
+    if (!dpdk_poller_begin(&hub.poller))
+        return;
     for (int i = 0; i < HELD; i++)
         if (hub.held[i].mbuf != NULL && --hub.held[i].steps == 0) {
             send_one((int)hub.held[i].port, hub.held[i].mbuf);
@@ -136,6 +144,7 @@ void dpdk_hub_step(void)
         for (uint16_t i = 0; i < n; i++)
             take(p, burst[i]);
     }
+    dpdk_poller_end(&hub.poller);
 }
 
 uint64_t dpdk_hub_frames(void)
