@@ -225,7 +225,7 @@ static void attend_segment(const struct forward *f, const struct task *task, uin
 static void write_output(struct forward *f, const struct task *task, struct attention_state *state)
 {
     const struct model_desc *m = f->model;
-    const uint32_t n_inputs = m->n_heads * m->d_head, group = group_size(f), tile_rows = f->kernels->tile_rows;
+    const uint32_t n_inputs = m->n_heads * m->d_head, group = group_size(f), tile_rows = forward_tile_rows(f, f->n_rows);
     const size_t d_padded = f->kv->d_padded;
     const float *values[CPU_MAX_TILE_ROWS];
     f->kernels->finish_states(task->n_queries, f->kv->d_padded, state);

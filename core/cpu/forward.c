@@ -32,25 +32,6 @@ enum {
     FEWEST_ROWS = 2, /* of a chunk */
 };
 
-/* ---- norms ---- */
-
-/*
- * Writes normalised rows first .. first+n-1 of one tile into the tiles over n_rows rows; rows[i] are from and are
- * changed, scaled is [tile_rows][d_model] of scratch.
- */
-static void norm_into_tile(struct forward *f, const float **rows, const float *weight, uint32_t n_rows, uint32_t first, uint32_t n,
-                           float *scaled)
-{
-    const size_t d_model = f->model->d_model;
-    uint32_t stride;
-    float *out = f->tiles + forward_tile_offset(f, n_rows, f->model->d_model, first, &stride);
-    for (uint32_t i = 0; i < n; i++) {
-        f->kernels->normalize(rows[i], weight, f->model->d_model, f->model->rms_epsilon, scaled + i * d_model);
-        rows[i] = scaled + i * d_model;
-    }
-    f->kernels->pack_rows(rows, n, f->model->d_model, out, stride);
-}
-
 /* ---- stages over rows ---- */
 
 static void embed_row(struct forward *f, uint32_t worker, uint32_t row)
@@ -121,19 +102,30 @@ static uint32_t group_outputs(const struct forward *f)
 
 /* ---- the stages as chunks ---- */
 
-/* A tile each, or less where there are too few for the workers; not single rows, which are done sooner than handed over. */
+/* A tile each: two workers that write into one tile would take its cache lines from each other. Less where there are too few rows
+ * for the workers; not single rows, which are done sooner than handed over. */
 static uint32_t rows_per_chunk(const struct forward *f, uint32_t n_rows)
 {
-    uint32_t share = (n_rows + f->n_workers - 1) / f->n_workers;
+    uint32_t share = (n_rows + f->n_workers - 1) / f->n_workers, height = forward_tile_rows(f, n_rows);
     if (share < FEWEST_ROWS)
         return FEWEST_ROWS;
-    return share < f->kernels->tile_rows ? share : f->kernels->tile_rows;
+    return share < height ? share : height;
 }
 
 static uint32_t row_chunks(const struct forward *f, uint32_t n_rows)
 {
     uint32_t rows = rows_per_chunk(f, n_rows);
     return (n_rows + rows - 1) / rows;
+}
+
+/* Names the rows of a norm stage; 0 chunks if the workers normalise them as they come to the product. */
+static uint32_t norm_chunks(struct forward *f, const float *weight, const struct packed_matrix *product, uint32_t n_rows)
+{
+    f->norm = (struct norm){.weight = weight, .n_rows = n_rows};
+    if (f->stage == STAGE_OUTPUT_NORM)
+        f->norm.outputs = f->outputs + f->first_output;
+    f->norm.in_product = forward_norms_in_product(f, product, n_rows);
+    return f->norm.in_product ? 0 : row_chunks(f, n_rows);
 }
 
 /* Prepares the current stage; returns its number of chunks, 0 if there is
@@ -145,10 +137,12 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_COPIES:
         return f->n_copies > 0 ? COPY_PARTS : 0;
     case STAGE_EMBED:
-    case STAGE_ATTN_NORM:
     case STAGE_ROTATE:
-    case STAGE_FFN_NORM:
         return row_chunks(f, f->n_rows);
+    case STAGE_ATTN_NORM:
+        return norm_chunks(f, layer->attn_norm, &layer->q, f->n_rows);
+    case STAGE_FFN_NORM:
+        return norm_chunks(f, layer->ffn_norm, &layer->gate, f->n_rows);
     case STAGE_QKV:
         return forward_start_product(f, f->tiles, f->n_rows, 3, (const struct packed_matrix *[]){&layer->q, &layer->k, &layer->v});
     case STAGE_ATTEND:
@@ -162,7 +156,7 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_DOWN:
         return forward_start_product(f, f->tiles_ff, f->n_rows, 1, (const struct packed_matrix *[]){&layer->down});
     case STAGE_OUTPUT_NORM:
-        return row_chunks(f, group_outputs(f));
+        return norm_chunks(f, f->weights->output_norm, &f->weights->output, group_outputs(f));
     case STAGE_LOGITS:
         return forward_start_product(f, f->tiles, group_outputs(f), 1, (const struct packed_matrix *[]){&f->weights->output});
     case STAGE_SAMPLE:
@@ -224,26 +218,9 @@ static void next_stage(struct forward *f)
     }
 }
 
-/* The norm stages: rows first .. last-1 of one tile. */
-static void norm_rows(struct forward *f, uint32_t worker, uint32_t n_rows, uint32_t first, uint32_t last)
-{
-    const size_t d_model = f->model->d_model;
-    const float *rows[CPU_MAX_TILE_ROWS], *weight = f->weights->output_norm;
-    if (f->stage == STAGE_ATTN_NORM)
-        weight = f->weights->layers[f->layer].attn_norm;
-    else if (f->stage == STAGE_FFN_NORM)
-        weight = f->weights->layers[f->layer].ffn_norm;
-    for (uint32_t row = first; row < last; row++) {
-        uint32_t from = f->stage == STAGE_OUTPUT_NORM ? f->outputs[f->first_output + row].row : row; /* there they are a group's */
-        rows[row - first] = f->x + from * d_model;
-    }
-    norm_into_tile(f, rows, weight, n_rows, first, last - first, f->scratch[worker].rows);
-}
-
 /* The stages whose chunks are rows. */
 static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
 {
-    const uint32_t tile_rows = f->kernels->tile_rows;
     uint32_t n_rows = f->stage == STAGE_OUTPUT_NORM ? group_outputs(f) : f->n_rows;
     uint32_t rows = rows_per_chunk(f, n_rows), first = chunk * rows, last = first + rows < n_rows ? first + rows : n_rows;
     switch ((enum stage)f->stage) {
@@ -256,11 +233,7 @@ static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
             rotate_row(f, worker, row);
         break;
     default:
-        for (uint32_t end; first < last; first = end) { /* tile by tile */
-            end = (first / tile_rows + 1) * tile_rows;
-            end = end < last ? end : last;
-            norm_rows(f, worker, n_rows, first, end);
-        }
+        forward_norm(f, worker, first, last);
     }
 }
 

@@ -53,6 +53,8 @@ struct output_row {
 struct worker_scratch {
     uint16_t *shorts; /* [max(d_model, 2 * d_head)] */
     float *rows;      /* [tile_rows][d_model] */
+    float *tile;      /* rows that this worker has normalised for the product under way, if own_tile is its serial */
+    uint64_t own_tile;
     float *panels;    /* WIDENED_AT_ONCE panels each of gate and up, or of what has the most inputs, as floats; NULL if kernels
                          widen none */
     float *queries;   /* words [d_head][queries] */
@@ -61,15 +63,25 @@ struct worker_scratch {
     struct sample_scratch *sample;
 };
 
+/* The last norm stage. */
+struct norm {
+    const float *weight;
+    const struct output_row *outputs; /* its rows, or NULL: those of the step */
+    uint32_t n_rows;
+    bool in_product; /* not yet done, but left to the next product */
+};
+
 /* A product under way: panels of up to three matrices over the same rows,
  * numbered through. */
 struct product {
+    uint64_t serial;
     const struct packed_matrix *parts[3];
     uint32_t n_parts;
     uint32_t n_panels;
     uint32_t panels_per_chunk;
     uint32_t n_rows;
     const float *tiles; /* words (kernels.h) */
+    bool norms;         /* instead of tiles each worker takes the rows of the last norm stage, which it normalises for itself */
 };
 
 struct forward {
@@ -107,6 +119,7 @@ struct forward {
     uint32_t segments_per_chunk; /* then: consecutive ones, of one task after the other */
     int stage;           /* enum stage of forward.c */
     uint32_t layer, first_output;
+    struct norm norm;
     struct product product;
 };
 
@@ -120,6 +133,13 @@ void forward_destroy(struct forward *forward);
 uint32_t forward_begin(struct forward *forward, const struct step *step);
 void forward_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of the next stage; 0: the step is done */
+
+/* forward_norms.c: normalises rows first .. last-1 of the norm stage into tiles. */
+void forward_norm(struct forward *forward, uint32_t worker, uint32_t first, uint32_t last);
+/* True if rows for this product are better normalised by each worker for itself. */
+bool forward_norms_in_product(const struct forward *forward, const struct packed_matrix *product, uint32_t n_rows);
+/* The product's tiles as this worker reads them, normalised if that is left to it. */
+const float *forward_product_tiles(struct forward *forward, uint32_t worker);
 
 /*
  * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one.
@@ -145,12 +165,19 @@ static inline uint32_t forward_qkv_size(const struct forward *f)
     return (f->model->n_heads + 2 * f->model->n_kv_heads) * f->model->d_head;
 }
 
+/* Rows of a tile, but for the last, when there are n_rows: as few tiles as can be, of about the same height. */
+static inline uint32_t forward_tile_rows(const struct forward *f, uint32_t n_rows)
+{
+    uint32_t n_tiles = (n_rows + f->kernels->tile_rows - 1) / f->kernels->tile_rows;
+    return (n_rows + n_tiles - 1) / n_tiles;
+}
+
 /* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in
  * words; words of one row are *stride apart. */
 static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row,
                                          uint32_t *stride)
 {
-    uint32_t tile_rows = f->kernels->tile_rows, first = row / tile_rows * tile_rows;
+    uint32_t tile_rows = forward_tile_rows(f, n_rows), first = row / tile_rows * tile_rows;
     *stride = n_rows - first < tile_rows ? n_rows - first : tile_rows;
     return (size_t)first * (n_inputs / f->kernels->inputs_per_word) + (row - first);
 }

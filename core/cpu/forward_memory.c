@@ -25,6 +25,7 @@ static void place_scratch(const struct forward *f, struct worker_scratch *s, flo
     const struct model_desc *m = f->model;
     const size_t queries = f->kernels->tile_rows;
     s->rows = take(block, used, queries * m->d_model);
+    s->tile = take(block, used, queries * m->d_model);
     s->shorts = (uint16_t *)take(block, used, larger(m->d_model, 2 * m->d_head) / 2 + 1);
     size_t most_inputs = larger(larger(2 * m->d_model, m->d_ff), m->n_heads * m->d_head);
     s->panels = take(block, used, f->kernels->widen_panels ? WIDENED_AT_ONCE * most_inputs * f->kernels->panel_width : 0);

@@ -42,7 +42,8 @@ uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n
                                const struct packed_matrix *const *parts)
 {
     struct product *p = &f->product;
-    *p = (struct product){.n_parts = n_parts, .n_rows = n_rows, .tiles = tiles};
+    *p = (struct product){.serial = p->serial + 1, .n_parts = n_parts, .n_rows = n_rows, .tiles = tiles, .norms = f->norm.in_product};
+    f->norm.in_product = false;
     for (uint32_t i = 0; i < n_parts; i++) {
         p->parts[i] = parts[i];
         p->n_panels += parts[i]->n_panels;
@@ -50,6 +51,8 @@ uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n
     p->panels_per_chunk = f->n_workers > 1 ? even_chunks(p->n_panels, f->n_workers) : p->n_panels;
     if (n_rows > f->kernels->tile_rows) {
         uint32_t resident = (uint32_t)(RESIDENT_BYTES / panel_bytes_of(f, parts[0])) + 1;
+        if (resident > CPU_MAX_PANELS_AT_ONCE)
+            resident = resident / CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANELS_AT_ONCE;
         p->panels_per_chunk = p->panels_per_chunk < resident ? p->panels_per_chunk : resident;
     }
     return (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
@@ -119,16 +122,16 @@ static struct panel_block take_panels(const struct forward *f, const struct pack
 /* The product of a block's panels from `panel` on, at most CPU_MAX_PANELS_AT_ONCE, with the tile that starts at `row`; where the
  * outputs go is left open. */
 static struct matmul block_product(const struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block,
-                                   uint32_t panel, uint32_t row)
+                                   const float *tiles, uint32_t panel, uint32_t row)
 {
     const struct product *p = &f->product;
-    const uint32_t tile_rows = f->kernels->tile_rows, left = block->n - panel;
+    const uint32_t tile_rows = forward_tile_rows(f, p->n_rows), left = block->n - panel;
     struct matmul m = {
         .panels = block->panels + panel * block->panel_bytes,
         .type = block->type,
         .n_inputs = matrix->n_inputs,
         .n_panels = left < CPU_MAX_PANELS_AT_ONCE ? left : CPU_MAX_PANELS_AT_ONCE,
-        .x = p->tiles + (size_t)row * (matrix->n_inputs / f->kernels->inputs_per_word),
+        .x = tiles + (size_t)row * (matrix->n_inputs / f->kernels->inputs_per_word),
         .n_rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows,
     };
     if (row == 0) { /* later tiles find their panels in cache */
@@ -165,7 +168,7 @@ static void add_bias(const struct matmul *m, const float *bias, float *out, size
 }
 
 /* A block with all rows: tile by tile, so that the panels stay in cache from tile to tile. */
-static void run_block(struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block,
+static void run_block(struct forward *f, const struct packed_matrix *matrix, const struct panel_block *block, const float *tiles,
                       const struct destination *to)
 {
     const uint32_t width = f->kernels->panel_width;
@@ -173,7 +176,7 @@ static void run_block(struct forward *f, const struct packed_matrix *matrix, con
     for (uint32_t row = 0, rows; row < f->product.n_rows; row += rows) {
         rows = 0;
         for (uint32_t panel = 0, n; panel < block->n; panel += n) {
-            struct matmul m = block_product(f, matrix, block, panel, row);
+            struct matmul m = block_product(f, matrix, block, tiles, panel, row);
             uint32_t first = (block->first + panel) * width, left = matrix->n_outputs - first;
             float *out = to->values + row * to->stride + first;
             bool whole = left >= m.n_panels * width; /* else the last panel has lanes that are no outputs */
@@ -194,13 +197,14 @@ static void run_block(struct forward *f, const struct packed_matrix *matrix, con
 static void run_product(struct forward *f, uint32_t worker, uint32_t chunk, const struct destination *to)
 {
     const struct product *p = &f->product;
+    const float *tiles = forward_product_tiles(f, worker);
     const char *next = next_panels(f, worker, chunk);
     uint32_t first = chunk * p->panels_per_chunk, last = first + p->panels_per_chunk, base = 0;
     for (uint32_t i = 0; i < p->n_parts && base < last; i++) {
         uint32_t end = base + p->parts[i]->n_panels, until = last < end ? last : end;
         for (uint32_t panel = first > base ? first : base; panel < until;) {
             struct panel_block block = take_panels(f, p->parts[i], panel - base, until - panel, next, f->scratch[worker].panels);
-            run_block(f, p->parts[i], &block, &to[i]);
+            run_block(f, p->parts[i], &block, tiles, &to[i]);
             panel += block.n;
         }
         base = end;
@@ -230,21 +234,21 @@ void forward_logits(struct forward *f, uint32_t worker, uint32_t chunk)
 
 /* The same panels of gate and up with one tile of rows, multiplied together at once: their outputs never leave the cache. Returns
  * the number of panels. */
-static uint32_t gate_up_tile(struct forward *f, const struct panel_block *gates, const struct panel_block *ups, uint32_t panel,
-                             uint32_t row)
+static uint32_t gate_up_tile(struct forward *f, const struct panel_block *gates, const struct panel_block *ups, const float *tiles,
+                             uint32_t panel, uint32_t row)
 {
     const struct cpu_kernels *k = f->kernels;
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     _Alignas(64) float gate[BLOCK_FLOATS];
     _Alignas(64) float up[BLOCK_FLOATS];
-    struct matmul m = block_product(f, &layer->gate, gates, panel, row);
+    struct matmul m = block_product(f, &layer->gate, gates, tiles, panel, row);
     const uint32_t outputs = m.n_panels * k->panel_width, first = (gates->first + panel) * k->panel_width;
     const uint32_t count = f->model->d_ff - first < outputs ? f->model->d_ff - first : outputs;
     float *out = f->tiles_ff + ((size_t)row * f->model->d_ff + (size_t)first * m.n_rows) / k->inputs_per_word;
     m.out = gate;
     m.out_stride = outputs;
     k->matmul(&m);
-    m = block_product(f, &layer->up, ups, panel, row);
+    m = block_product(f, &layer->up, ups, tiles, panel, row);
     m.out = up;
     m.out_stride = outputs;
     k->matmul(&m);
@@ -260,7 +264,8 @@ void forward_gate_up(struct forward *f, uint32_t worker, uint32_t chunk)
 {
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     const struct product *p = &f->product;
-    const uint32_t n_workers = f->n_workers, tile_rows = f->kernels->tile_rows;
+    const uint32_t n_workers = f->n_workers, tile_rows = forward_tile_rows(f, p->n_rows);
+    const float *tiles = forward_product_tiles(f, worker);
     const char *next = next_panels(f, worker, chunk), *next_up = next;
     float *memory = f->scratch[worker].panels;
     float *memory_up = memory ? memory + (size_t)WIDENED_AT_ONCE * layer->gate.n_inputs * f->kernels->panel_width : NULL;
@@ -273,6 +278,6 @@ void forward_gate_up(struct forward *f, uint32_t worker, uint32_t chunk)
         ups = take_panels(f, &layer->up, at, last - at, next_up, memory_up);
         for (uint32_t row = 0; row < p->n_rows; row += tile_rows)
             for (uint32_t panel = 0; panel < gates.n;)
-                panel += gate_up_tile(f, &gates, &ups, panel, row);
+                panel += gate_up_tile(f, &gates, &ups, tiles, panel, row);
     }
 }
