@@ -210,8 +210,9 @@ struct burst {
 };
 
 /* The port took fewer than it was given. Whether it is beyond waiting for. */
-static bool is_stuck(const struct dpdk *self, struct dpdk_port *port, bool took_some)
+static bool is_stuck(struct dpdk *self, struct dpdk_port *port, bool took_some)
 {
+    dpdk_now_us(self);
     if (took_some)
         port->stuck_since_us = 0;
     else if (port->stuck_since_us == 0)
@@ -283,7 +284,6 @@ int dpdk_send(struct carrier *carrier, const struct carrier_datagram *datagrams,
 {
     struct dpdk *self = dpdk_of(carrier);
     uint32_t done = 0;
-    dpdk_now_us(self);
     while (done < n) {
         uint32_t some = send_some(self, datagrams + done, n - done);
         if (some == 0)

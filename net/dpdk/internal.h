@@ -34,7 +34,8 @@ struct dpdk {
     struct dpdk_poller poller; /* polls while a function of the carrier has to do with ports */
     uint32_t ip, mask, gateway, mtu; /* mtu: of a datagram */
     uint16_t udp_port;
-    uint64_t owner, ticks_per_us, now_us, watch_us, count_us;
+    uint64_t owner, ticks_per_us, now_us, watch_us, count_us; /* now_us: a few looks old at most */
+    uint32_t looks;
     struct dpdk_port ports[DEVICE_TEXT_PORTS];
     uint32_t n_ports, first_port; /* first_port: whose turn it is to be looked at first */
     struct rte_mempool *pool;
