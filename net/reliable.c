@@ -363,7 +363,10 @@ static void reliable_stats(const struct transport *transport, struct transport_s
         fullest_unreliable = session->unreliable_len > fullest_unreliable ? session->unreliable_len : fullest_unreliable;
     }
     const struct transport_stats *s = &self->stats;
+    struct carrier_stats carrier = {0};
+    self->carrier->ops->stats(self->carrier, &carrier);
     *out = *s;
+    out->rejected += carrier.rejected_words;
     out->peers = (struct transport_bound){self->n_peers - n_closed, self->tuning.max_peers, s->peers.hits};
     out->half_open = (struct transport_bound){self->n_half_open, self->tuning.max_half_open, s->half_open.hits};
     out->send_bytes = (struct transport_bound){fullest, self->tuning.send_buffer_bytes, s->send_bytes.hits};

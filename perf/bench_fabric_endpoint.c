@@ -9,7 +9,7 @@
 #include "net/dpdk/dpdk.h"
 #include "net/net.h"
 #include "net/seal.h"
-#include "net/verbs/verbs.h"
+#include "net/verbs/ud.h"
 #include "perf/bench_fabric_dpdk.h"
 #include "perf/progress.h"
 
@@ -46,7 +46,7 @@ static int create_sockets(const struct perf_config *config, bool serves, struct 
 static int create_verbs(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
 {
     struct transport_verbs_config verbs = {.bind = bind_of(config, serves), .insecure_peers = true, .tuning = tuning(config)};
-    return transport_verbs_create(&verbs, &env, out, err);
+    return strcmp(config->fabric, "verbs-ud") == 0 ? transport_verbs_ud_create(&verbs, &env, out, err) : transport_verbs_create(&verbs, &env, out, err);
 }
 
 static int create_dpdk(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
@@ -63,6 +63,7 @@ static const struct {
 } fabrics[] = {
     {"sockets", create_sockets},
     {"verbs", create_verbs},
+    {"verbs-ud", create_verbs},
     {"dpdk", create_dpdk},
 };
 

@@ -32,6 +32,7 @@ struct carrier_stats {
     uint64_t sent_datagrams, sent_bytes, received_datagrams, received_bytes;
     uint64_t dropped_datagrams; /* could not be sent */
     uint64_t missed_datagrams;  /* arrived and found no room: full socket buffer or receive ring, no free buffer */
+    uint64_t rejected_words;    /* what carriers tell each other, where they do: failed to authenticate or malformed */
 };
 
 struct carrier;

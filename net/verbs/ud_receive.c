@@ -49,6 +49,7 @@ static void on_word(struct ud *self, const struct carrier_datagram *datagram)
     int status = ud_word_decode(datagram->data, datagram->len, self->key, &word);
     if (status != 0) {
         self->counts.refused++;
+        self->stats.rejected_words++;
         bool other_fabric = datagram->len >= 3 && memcmp(datagram->data, "HS", 2) == 0;
         if (status == HS_ERR_AUTH || other_fabric)
             report(self, datagram, other_fabric);

@@ -15,11 +15,11 @@
 #include "net/dpdk/dpdk.h"
 #include "net/net.h"
 #include "net/sim_carrier.h"
-#include "net/verbs/verbs.h"
+#include "net/verbs/ud.h"
 #include "tests/conform/dpdk_hub.h"
 
 const char *const fabric_names[FABRICS] = {"inproc", "sockets", "simulated, clean",
-                                           "simulated, 5 % loss, duplication and reordering", "verbs", "dpdk",
+                                           "simulated, 5 % loss, duplication and reordering", "verbs", "RDMA datagrams", "dpdk",
                                            "dpdk, 5 % loss, duplication and reordering"};
 
 #define MS UINT64_C(1000000)
@@ -60,10 +60,15 @@ static bool is_dpdk(enum fabric fabric)
     return fabric == FABRIC_DPDK || fabric == FABRIC_DPDK_LOSSY;
 }
 
+static bool is_verbs(enum fabric fabric)
+{
+    return fabric == FABRIC_VERBS || fabric == FABRIC_VERBS_UD;
+}
+
 /* Descriptors and the kernel's clock, not a hub or a simulated net. */
 static bool is_real(enum fabric fabric)
 {
-    return fabric == FABRIC_SOCKETS || fabric == FABRIC_VERBS || is_dpdk(fabric);
+    return fabric == FABRIC_SOCKETS || is_verbs(fabric) || is_dpdk(fabric);
 }
 
 static uint64_t world_now(const struct world *world)
@@ -77,12 +82,18 @@ static uint64_t world_now(const struct world *world)
 static void choose_address(enum fabric fabric, uint32_t i, char *text, size_t size)
 {
     const char *hosts = getenv("LAB_HOSTS");
-    if (fabric == FABRIC_VERBS && hosts != NULL)
+    if (is_verbs(fabric) && hosts != NULL)
         snprintf(text, size, "10.77.0.%u:0", i % (uint32_t)strtoul(hosts, NULL, 10) + 1);
     else if (is_dpdk(fabric))
         snprintf(text, size, "10.77.0.%u:7070", i + 1);
     else
         snprintf(text, size, is_real(fabric) ? "127.0.0.1:0" : "node%u:7070", i);
+}
+
+static int create_verbs(enum fabric fabric, const struct transport_verbs_config *config, const struct env *env, struct transport **out,
+                        struct error *err)
+{
+    return fabric == FABRIC_VERBS ? transport_verbs_create(config, env, out, err) : transport_verbs_ud_create(config, env, out, err);
 }
 
 const char *fabric_missing(enum fabric fabric)
@@ -93,9 +104,9 @@ const char *fabric_missing(enum fabric fabric)
     struct transport *transport;
     if (is_dpdk(fabric))
         return dpdk_hub_start(0, 0, &err) == HS_ERR_UNSUPPORTED ? err.text : NULL;
-    if (fabric != FABRIC_VERBS)
+    if (!is_verbs(fabric))
         return NULL;
-    int status = transport_verbs_create(&config, &env, &transport, &err);
+    int status = create_verbs(fabric, &config, &env, &transport, &err);
     if (status == 0)
         transport->ops->destroy(transport);
     return status == HS_ERR_UNSUPPORTED ? err.text : NULL; /* anything else is for the tests to find */
@@ -149,9 +160,9 @@ void world_start(struct world *world, uint32_t i, bool wrong_key)
     } else if (world->fabric == FABRIC_SOCKETS) {
         struct transport_sockets_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
         status = transport_sockets_create(&config, &world->env[i], &node->transport, &err);
-    } else if (world->fabric == FABRIC_VERBS) {
+    } else if (is_verbs(world->fabric)) {
         struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
-        status = transport_verbs_create(&config, &world->env[i], &node->transport, &err);
+        status = create_verbs(world->fabric, &config, &world->env[i], &node->transport, &err);
     } else if (is_dpdk(world->fabric)) {
         char device[32];
         snprintf(device, sizeof device, "net_memif%u", i);

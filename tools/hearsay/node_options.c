@@ -161,7 +161,7 @@ static const struct option_choice backends[] = {{"auto", BACKEND_CPU}, {"cpu", B
 static const struct option_choice arithmetics[] = {{"f32", CPU_COMPUTE_F32}, {"bf16", CPU_COMPUTE_BF16}, {NULL, 0}};
 static const struct option_choice weight_forms[] = {
     {"auto", WEIGHT_FORM_AUTO}, {"16bit", WEIGHT_FORM_16BIT}, {"native", WEIGHT_FORM_NATIVE}, {NULL, 0}};
-static const struct option_choice fabrics[] = {{"sockets", FABRIC_SOCKETS}, {"verbs", FABRIC_VERBS}, {"dpdk", FABRIC_DPDK}, {NULL, 0}};
+static const struct option_choice fabrics[] = {{"sockets", FABRIC_SOCKETS}, {"verbs", FABRIC_VERBS}, {"verbs-ud", FABRIC_VERBS_UD}, {"dpdk", FABRIC_DPDK}, {NULL, 0}};
 static const struct option_choice routes[] = {{"cost", ROUTE_COST}, {"longest", ROUTE_LONGEST}, {"none", ROUTE_NONE}, {NULL, 0}};
 static const struct option_choice polls[] = {{"adaptive", NODE_POLL_ADAPTIVE}, {"busy", NODE_POLL_BUSY}, {NULL, 0}};
 static const struct option_choice formats[] = {{"text", LOG_FORMAT_TEXT}, {"json", LOG_FORMAT_JSON}, {NULL, 0}};
@@ -208,7 +208,8 @@ static const struct option_spec node_specs[] = {
     {"bind", "ADDR:PORT", "Where peers connect (UDP); default 127.0.0.1:7070", NULL, TEXT(bind)},
     {"join", "LIST", "Peers to find the group by, e.g. node[01-04]:7070", NULL, TEXT(join)},
     {"name", "NAME", "Name of this node; default HOST:HTTP-PORT", NULL, .set = set_name},
-    {"fabric", "NAME", "sockets (UDP), verbs (RDMA) or dpdk (Ethernet from user space); default sockets", NULL, CHOICE(fabric, fabrics)},
+    {"fabric", "NAME", "sockets (UDP), verbs (RDMA), verbs-ud (RDMA without a queue pair per peer) or dpdk (Ethernet from user space); "
+     "default sockets", NULL, CHOICE(fabric, fabrics)},
     {"device", "DEV", "RDMA device as DEV[:PORT[:GID-INDEX]], several with commas; default the best one that is up. With dpdk: "
      "PORT,...,mtu=N,queues=N,prefix=N,gateway=IP; default every port", NULL, TEXT(device)},
     {"eal", "ARGS", "Arguments of DPDK's EAL, quoted as one, e.g. '--no-huge --vdev=net_af_packet0,iface=eth0'", NULL, TEXT(eal)},
@@ -251,7 +252,7 @@ static int check_combinations(const struct node_options *o, struct error *err)
     if (!o->model)
         return error_set(err, HS_ERR_INVALID, "--model is missing; give a .gguf file or a Hugging Face folder");
     if (o->device && o->fabric == FABRIC_SOCKETS)
-        return error_set(err, HS_ERR_INVALID, "--device is for --fabric verbs or dpdk; give that too, or leave --device out");
+        return error_set(err, HS_ERR_INVALID, "--device is for --fabric verbs, verbs-ud or dpdk; give that too, or leave --device out");
     if (o->eal && o->fabric != FABRIC_DPDK)
         return error_set(err, HS_ERR_INVALID, "--eal is for --fabric dpdk; give that too, or leave --eal out");
     if (o->join) {

@@ -19,7 +19,7 @@
 enum { NODE_MAX_CPUS = 512, NODE_MAX_JOIN = 4096, NODE_FABRIC_PORT = 7070 };
 
 enum backend_choice { BACKEND_CPU, BACKEND_NULL };
-enum fabric_choice { FABRIC_SOCKETS, FABRIC_VERBS, FABRIC_DPDK };
+enum fabric_choice { FABRIC_SOCKETS, FABRIC_VERBS, FABRIC_VERBS_UD, FABRIC_DPDK };
 
 struct cpu_list {
     uint32_t cpus[NODE_MAX_CPUS];
