@@ -98,7 +98,7 @@ static int open_rails(struct ud *self, const struct transport_verbs_config *conf
                              "MTU of 2200 or more (4200 is best), or use --fabric verbs",
                              chosen[i].device, chosen[i].port, chosen[i].mtu_bytes);
         self->mtu = chosen[i].mtu_bytes < self->mtu ? chosen[i].mtu_bytes : self->mtu;
-        status = rail_open(&rail->rail, &chosen[i], 1, UD_RECEIVES, err);
+        status = rail_open(&rail->rail, &chosen[i], 1, self->receives, err);
         if (status != 0)
             break;
         self->n_rails++;
@@ -169,6 +169,7 @@ int verbs_ud_carrier_create(const struct transport_verbs_config *config, const s
     self->env = *env;
     self->now_ns = env_now_ns(env);
     self->traffic_class = config->traffic_class;
+    self->receives = config->receive_datagrams ? config->receive_datagrams : UD_RECEIVES;
     self->epoll_fd = -1;
     int status = open_neighbours(self, config, err);
     if (status == 0)

@@ -52,7 +52,7 @@ struct ud {
     struct carrier *ground; /* UDP on --bind */
     struct env env;
     struct ud_rail rails[DEVICE_MAX_RAILS];
-    uint32_t n_rails, first_rail, mtu; /* first_rail: whose turn it is to be looked at first */
+    uint32_t n_rails, first_rail, mtu, receives; /* first_rail: whose turn it is to be looked at first */
     uint8_t key[UD_KEY_BYTES], header[UD_HEADER_BYTES];
     uint8_t traffic_class;
     int epoll_fd;

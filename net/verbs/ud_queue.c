@@ -52,7 +52,7 @@ int ud_queue_open(struct ud *self, struct ud_rail *rail, struct error *err)
 {
     const char *device = rail->rail.choice.device;
     rail->queue_key = (uint32_t)env_random_u64(&self->env) & INT32_MAX; /* the highest bit stands for keys of the system's */
-    int status = rail_reserve(&rail->rail, UD_RECEIVES + UD_SENDS, UD_RECEIVES, err);
+    int status = rail_reserve(&rail->rail, self->receives, self->receives, err);
     if (status != 0)
         return status;
     rail->sent = ibv_create_cq(rail->rail.context, UD_SENDS, NULL, NULL, 0);

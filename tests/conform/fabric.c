@@ -161,7 +161,7 @@ void world_start(struct world *world, uint32_t i, bool wrong_key)
         struct transport_sockets_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
         status = transport_sockets_create(&config, &world->env[i], &node->transport, &err);
     } else if (is_verbs(world->fabric)) {
-        struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
+        struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning, .receive_datagrams = 64};
         status = create_verbs(world->fabric, &config, &world->env[i], &node->transport, &err);
     } else if (is_dpdk(world->fabric)) {
         char device[32];
@@ -259,7 +259,7 @@ static void wait_real(struct world *world, uint64_t deadline)
     struct pollfd fds[WORLD_NODES];
     nfds_t n = 0;
     for (uint32_t i = 0; i < WORLD_NODES; i++)
-        if (world->nodes[i].transport != NULL)
+        if (world->nodes[i].transport != NULL && !world->nodes[i].stalled)
             fds[n++] = (struct pollfd){.fd = world->nodes[i].transport->ops->wait_fd(world->nodes[i].transport), .events = POLLIN};
     uint64_t now = real_now(NULL), limit = now + (is_dpdk(world->fabric) ? NAP_NS : 5 * MS);
     deadline = deadline < limit ? deadline : limit;
@@ -274,7 +274,7 @@ void world_step(struct world *world)
         dpdk_hub_step();
     for (uint32_t i = 0; i < WORLD_NODES; i++) {
         struct node *node = &world->nodes[i];
-        if (node->transport == NULL)
+        if (node->transport == NULL || node->stalled)
             continue;
         struct transport_event events[16];
         int n = node->transport->ops->poll(node->transport, now, events, 16);

@@ -28,6 +28,7 @@ struct message {
 
 struct node {
     struct transport *transport; /* NULL: not running */
+    bool stalled;                /* not polled: its thread does something else */
     char address[TRANSPORT_ADDRESS_TEXT];
     uint32_t ups[WORLD_PEERS], downs[WORLD_PEERS]; /* events seen, by peer */
     bool up[WORLD_PEERS];

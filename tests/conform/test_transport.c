@@ -345,6 +345,49 @@ static void test_eight_peers(void **state)
     }
 }
 
+/* Everybody sends to a node that does not look for a while: its receive ring runs empty. When it looks again all goes on, nothing lost. */
+static void test_stalled_receiver(void **state)
+{
+    struct world *world = *state;
+    enum { LEN = 4000, WARM = 40, MOST = 200 };
+    uint32_t peer[WORLD_NODES], sent[WORLD_NODES] = {0}, next[WORLD_NODES] = {0}, all = 0;
+    static uint8_t data[LEN], expected[LEN];
+    struct iovec iov = {.iov_base = data, .iov_len = LEN};
+    for (uint32_t i = 0; i < WORLD_NODES; i++)
+        world_start(world, i, false);
+    for (uint32_t i = 1; i < WORLD_NODES; i++) {
+        peer[i] = world_resolve(world, i, 0);
+        wait_peer(world, i, peer[i], 1, 0);
+        for (; sent[i] < WARM; sent[i]++, all++)
+            send_numbered(world, i, peer[i], i * 1000 + sent[i], LEN);
+    }
+    wait_messages(world, 0, all);
+    world_node(world, 0)->stalled = true;
+    for (uint32_t i = 1; i < WORLD_NODES; i++) {
+        struct transport *transport = world_node(world, i)->transport;
+        for (; sent[i] < MOST; sent[i]++, all++) {
+            fill(data, LEN, i * 1000 + sent[i]);
+            if (transport->ops->send(transport, peer[i], &iov, 1, 0) != 0)
+                break;
+        }
+    }
+    world_run_ms(world, 300);
+    world_node(world, 0)->stalled = false;
+    wait_messages(world, 0, all);
+    world_run_ms(world, 50);
+    assert_int_equal(world_node(world, 0)->n_messages, all);
+    for (struct message *message; (message = world_take(world, 0)) != NULL; free(message)) {
+        uint32_t i = message->peer + 1; /* they called in that order */
+        fill(expected, LEN, i * 1000 + next[i]++);
+        assert_int_equal(message->len, LEN);
+        assert_memory_equal(message->data, expected, LEN);
+    }
+    for (uint32_t i = 1; i < WORLD_NODES; i++) {
+        assert_int_equal(next[i], sent[i]);
+        assert_int_equal(world_node(world, i)->downs[peer[i]], 0);
+    }
+}
+
 static void test_wrong_key(void **state)
 {
     struct world *world = *state;
@@ -413,6 +456,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_unreliable, setup, teardown),
         cmocka_unit_test_setup_teardown(test_simultaneous_connect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_eight_peers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stalled_receiver, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_published_again, setup, teardown),
