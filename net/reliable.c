@@ -367,6 +367,7 @@ static void reliable_stats(const struct transport *transport, struct transport_s
     self->carrier->ops->stats(self->carrier, &carrier);
     *out = *s;
     out->rejected += carrier.rejected_words;
+    out->missed = carrier.missed_datagrams;
     out->peers = (struct transport_bound){self->n_peers - n_closed, self->tuning.max_peers, s->peers.hits};
     out->half_open = (struct transport_bound){self->n_half_open, self->tuning.max_half_open, s->half_open.hits};
     out->send_bytes = (struct transport_bound){fullest, self->tuning.send_buffer_bytes, s->send_bytes.hits};

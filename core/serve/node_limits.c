@@ -116,6 +116,7 @@ static void update_fabric(struct node *node)
     struct transport_bound bounds[FABRIC_BOUNDS];
     node->transport->ops->stats(node->transport, &stats);
     gauge_set(node->metrics.fabric_retransmits, (int64_t)stats.retransmits);
+    gauge_set(node->metrics.fabric_missed, (int64_t)stats.missed);
     gauge_set(node->metrics.fabric_rejected, (int64_t)stats.rejected);
     fabric_bounds(&stats, bounds);
     for (int i = 0; i < FABRIC_BOUNDS; i++) {

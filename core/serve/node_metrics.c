@@ -72,6 +72,7 @@ static void register_own(struct node_metrics *m, struct metrics *r, const char *
     m->malformed = metrics_counter(r, "hearsay_forward_malformed_total", l, "Forwarding messages that did not parse.");
     m->step_rows = metrics_counter(r, "hearsay_step_rows_total", l, "Rows computed, prefill and decode.");
     m->step_time = metrics_histogram(r, "hearsay_step_seconds", l, "Compute time of a step.", STEP_S, COUNT(STEP_S));
+    m->fabric_missed = metrics_gauge(r, "hearsay_fabric_missed_datagrams", l, "Datagrams that arrived and found no room since start.", 1);
     m->fabric_retransmits = metrics_gauge(r, "hearsay_fabric_retransmits", l, "Datagrams sent again since start.", 1);
     m->fabric_rejected =
         metrics_gauge(r, "hearsay_fabric_rejected", l, "Datagrams that failed authentication or parsing since start.", 1);
@@ -94,7 +95,7 @@ static bool complete(const struct node_metrics *m)
            m->generation_tokens && m->success_stop && m->success_length && m->failed && m->canceled && m->first_token &&
            m->inter_token && m->end_to_end && m->queue_time && m->forwarded && m->computing_for_peers && m->pages_free &&
            m->pages_in_tree && m->budget_rows && m->refusals && m->refused && m->takeovers && m->preemptions && m->evicted_pages &&
-           m->malformed && m->step_rows && m->step_time && m->fabric_retransmits && m->fabric_rejected && m->other_forwards;
+           m->malformed && m->step_rows && m->step_time && m->fabric_missed && m->fabric_retransmits && m->fabric_rejected && m->other_forwards;
 }
 
 int node_metrics_init(struct node_metrics *metrics, struct metrics *registry, const char *model_name)

@@ -32,7 +32,7 @@ struct node_metrics {
     struct counter *preemptions, *evicted_pages, *malformed;
     struct counter *step_rows;
     struct histogram *step_time;
-    struct gauge *fabric_retransmits, *fabric_rejected; /* set with the limits */
+    struct gauge *fabric_retransmits, *fabric_rejected, *fabric_missed; /* set with the limits */
 
     struct {
         uint32_t peer;
