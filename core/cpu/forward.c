@@ -246,7 +246,7 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
             kv_pool_copy(f->kv, f->copies[i].dst, f->copies[i].src, chunk, COPY_PARTS);
         return;
     case STAGE_QKV:
-        forward_qkv(f, worker, chunk);
+        forward_qkv(f, worker);
         return;
     case STAGE_ATTEND:
         attention_run(f, worker, chunk);
@@ -256,13 +256,13 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
         return;
     case STAGE_ATTN_OUTPUT:
     case STAGE_DOWN:
-        forward_add_product(f, worker, chunk);
+        forward_add_product(f, worker);
         return;
     case STAGE_GATE_UP:
-        forward_gate_up(f, worker, chunk);
+        forward_gate_up(f, worker);
         return;
     case STAGE_LOGITS:
-        forward_logits(f, worker, chunk);
+        forward_logits(f, worker);
         return;
     case STAGE_SAMPLE:
         sample_output(f, worker, chunk);

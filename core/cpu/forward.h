@@ -19,6 +19,7 @@
 #ifndef HEARSAY_CPU_FORWARD_H
 #define HEARSAY_CPU_FORWARD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -55,6 +56,7 @@ struct worker_scratch {
     float *rows;      /* [tile_rows][d_model] */
     float *tile;      /* rows that this worker has normalised for the product under way, if own_tile is its serial */
     uint64_t own_tile;
+    _Atomic uint32_t next_chunk; /* of those of the product under way that are this worker's */
     float *panels;    /* WIDENED_AT_ONCE panels each of gate and up, or of what has the most inputs, as floats; NULL if kernels
                          widen none */
     float *queries;   /* words [d_head][queries] */
@@ -78,7 +80,7 @@ struct product {
     const struct packed_matrix *parts[3];
     uint32_t n_parts;
     uint32_t n_panels;
-    uint32_t panels_per_chunk;
+    uint32_t panels_per_chunk, n_chunks;
     uint32_t n_rows;
     const float *tiles; /* words (kernels.h) */
     bool norms;         /* instead of tiles each worker takes the rows of the last norm stage, which it normalises for itself */
@@ -142,15 +144,16 @@ bool forward_norms_in_product(const struct forward *forward, const struct packed
 const float *forward_product_tiles(struct forward *forward, uint32_t worker);
 
 /*
- * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one.
+ * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one,
+ * which it chooses itself.
  * The outputs go to qkv, are added to x, are the output group's logits, or become tiles_ff.
  */
 uint32_t forward_start_product(struct forward *forward, const float *tiles, uint32_t n_rows, uint32_t n_parts,
                                const struct packed_matrix *const *parts);
-void forward_qkv(struct forward *forward, uint32_t worker, uint32_t chunk);
-void forward_add_product(struct forward *forward, uint32_t worker, uint32_t chunk);
-void forward_logits(struct forward *forward, uint32_t worker, uint32_t chunk);
-void forward_gate_up(struct forward *forward, uint32_t worker, uint32_t chunk);
+void forward_qkv(struct forward *forward, uint32_t worker);
+void forward_add_product(struct forward *forward, uint32_t worker);
+void forward_logits(struct forward *forward, uint32_t worker);
+void forward_gate_up(struct forward *forward, uint32_t worker);
 
 /* attention.c: plans the step's tasks, then runs them. */
 void attention_plan(struct forward *forward);

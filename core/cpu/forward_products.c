@@ -2,6 +2,7 @@
  * The products of a forward pass: rows in tiles with panels of weights, cut into chunks by outputs. While a worker multiplies
  * some panels, those that it will probably take next are on their way into its cache.
  */
+#include "core/base/panic.h"
 #include "core/cpu/forward.h"
 
 enum {
@@ -38,6 +39,12 @@ static uint32_t even_chunks(uint32_t n_panels, uint32_t n_workers)
     return best;
 }
 
+/* Of the run of chunks that a worker owns; the last one's ends where that of one more would begin. */
+static uint32_t first_chunk_of(const struct forward *f, uint32_t worker)
+{
+    return (uint32_t)((uint64_t)f->product.n_chunks * worker / f->n_workers);
+}
+
 uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n_rows, uint32_t n_parts,
                                const struct packed_matrix *const *parts)
 {
@@ -55,37 +62,78 @@ uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n
             resident = resident / CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANELS_AT_ONCE;
         p->panels_per_chunk = p->panels_per_chunk < resident ? p->panels_per_chunk : resident;
     }
-    return (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
+    p->n_chunks = (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
+    for (uint32_t w = 0; w < f->n_workers; w++)
+        atomic_store_explicit(&f->scratch[w].next_chunk, first_chunk_of(f, w), memory_order_relaxed);
+    return p->n_chunks;
 }
 
-/* The first matrix of the product after the one under way. */
-static const struct packed_matrix *following(const struct forward *f)
+/* The matrices of the product after the one under way; returns how many. */
+static uint32_t following(const struct forward *f, const struct packed_matrix *parts[3])
 {
-    const struct packed_matrix *matrix = f->product.parts[0];
-    if (matrix == &f->weights->output) /* of the next step */
-        return &f->weights->layers[0].q;
-    const struct layer_weights *layer = &f->weights->layers[f->layer];
-    if (matrix == &layer->q)
-        return &layer->o;
-    if (matrix == &layer->o)
-        return &layer->gate;
-    if (matrix == &layer->gate)
-        return &layer->down;
-    return f->layer + 1 < f->model->n_layers ? &layer[1].q : &f->weights->output;
+    const struct packed_matrix *matrix = f->product.parts[0], *single = NULL;
+    const bool ends = matrix == &f->weights->output; /* the next step follows */
+    const struct layer_weights *layer = &f->weights->layers[ends ? 0 : f->layer];
+    if (!ends) {
+        if (matrix == &layer->q)
+            single = &layer->o;
+        else if (matrix == &layer->o)
+            single = &layer->gate;
+        else if (matrix == &layer->gate)
+            single = &layer->down;
+        else if (f->layer + 1 == f->model->n_layers)
+            single = &f->weights->output;
+        else
+            layer++;
+    }
+    parts[0] = single ? single : &layer->q;
+    parts[1] = &layer->k;
+    parts[2] = &layer->v;
+    return single ? 1 : 3;
 }
 
-/* Where the worker of this chunk goes on, if all are equally fast. A guess, of which no result depends. */
+/* NULL: there are not so many. */
+static const char *panel_among(const struct forward *f, const struct packed_matrix *const *parts, uint32_t n_parts, uint32_t panel)
+{
+    for (uint32_t i = 0; i < n_parts; i++) {
+        if (panel < parts[i]->n_panels)
+            return panel_of(f, parts[i], panel);
+        panel -= parts[i]->n_panels;
+    }
+    return NULL;
+}
+
+/*
+ * The chunk that a worker multiplies next. Each has its own run of them, neighbours in memory, so that what it will read is known
+ * ahead; who is done takes what others have not begun. As many calls as chunks come, so each finds one.
+ */
+static uint32_t take_chunk(struct forward *f, uint32_t worker)
+{
+    for (uint32_t i = 0, owner = worker; i < f->n_workers; i++) {
+        uint32_t end = first_chunk_of(f, owner + 1);
+        if (atomic_load_explicit(&f->scratch[owner].next_chunk, memory_order_relaxed) < end) {
+            uint32_t chunk = atomic_fetch_add_explicit(&f->scratch[owner].next_chunk, 1, memory_order_relaxed);
+            if (chunk < end)
+                return chunk;
+        }
+        owner = owner + 1 < f->n_workers ? owner + 1 : 0;
+    }
+    hs_assert(!"fewer chunks than calls");
+    return 0;
+}
+
+/* Where the worker goes on after this chunk, if nobody else takes that; maybe NULL. A guess, on which no result depends. */
 static const char *next_panels(const struct forward *f, uint32_t worker, uint32_t chunk)
 {
     const struct product *p = &f->product;
-    uint32_t panel = (chunk + f->n_workers) * p->panels_per_chunk;
-    for (uint32_t i = 0; i < p->n_parts; i++) {
-        if (panel < p->parts[i]->n_panels)
-            return panel_of(f, p->parts[i], panel);
-        panel -= p->parts[i]->n_panels;
-    }
-    const struct packed_matrix *next = following(f);
-    return panel_of(f, next, worker * (next->n_panels / (CHUNKS_PER_WORKER * f->n_workers)));
+    const struct packed_matrix *next[3];
+    uint32_t n_next, n_panels = 0;
+    if (chunk + 1 != first_chunk_of(f, worker + 1))
+        return panel_among(f, p->parts, p->n_parts, (chunk + 1) * p->panels_per_chunk);
+    n_next = following(f, next);
+    for (uint32_t i = 0; i < n_next; i++)
+        n_panels += next[i]->n_panels;
+    return panel_among(f, next, n_next, (uint32_t)((uint64_t)n_panels * worker / f->n_workers));
 }
 
 /* ---- blocks of panels ---- */
@@ -194,9 +242,10 @@ static void run_block(struct forward *f, const struct packed_matrix *matrix, con
     }
 }
 
-static void run_product(struct forward *f, uint32_t worker, uint32_t chunk, const struct destination *to)
+static void run_product(struct forward *f, uint32_t worker, const struct destination *to)
 {
     const struct product *p = &f->product;
+    const uint32_t chunk = take_chunk(f, worker);
     const float *tiles = forward_product_tiles(f, worker);
     const char *next = next_panels(f, worker, chunk);
     uint32_t first = chunk * p->panels_per_chunk, last = first + p->panels_per_chunk, base = 0;
@@ -211,23 +260,23 @@ static void run_product(struct forward *f, uint32_t worker, uint32_t chunk, cons
     }
 }
 
-void forward_qkv(struct forward *f, uint32_t worker, uint32_t chunk)
+void forward_qkv(struct forward *f, uint32_t worker)
 {
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     const uint32_t stride = forward_qkv_size(f);
     float *k = f->qkv + layer->q.n_outputs, *v = k + layer->k.n_outputs;
     const struct destination to[] = {{f->qkv, stride, false}, {k, stride, false}, {v, stride, false}};
-    run_product(f, worker, chunk, to);
+    run_product(f, worker, to);
 }
 
-void forward_add_product(struct forward *f, uint32_t worker, uint32_t chunk)
+void forward_add_product(struct forward *f, uint32_t worker)
 {
-    run_product(f, worker, chunk, &(struct destination){f->x, f->model->d_model, true});
+    run_product(f, worker, &(struct destination){f->x, f->model->d_model, true});
 }
 
-void forward_logits(struct forward *f, uint32_t worker, uint32_t chunk)
+void forward_logits(struct forward *f, uint32_t worker)
 {
-    run_product(f, worker, chunk, &(struct destination){f->logits, f->model->n_vocab, false});
+    run_product(f, worker, &(struct destination){f->logits, f->model->n_vocab, false});
 }
 
 /* ---- gate and up ---- */
@@ -260,22 +309,19 @@ static uint32_t gate_up_tile(struct forward *f, const struct panel_block *gates,
     return m.n_panels;
 }
 
-void forward_gate_up(struct forward *f, uint32_t worker, uint32_t chunk)
+void forward_gate_up(struct forward *f, uint32_t worker)
 {
     const struct layer_weights *layer = &f->weights->layers[f->layer];
     const struct product *p = &f->product;
-    const uint32_t n_workers = f->n_workers, tile_rows = forward_tile_rows(f, p->n_rows);
+    const uint32_t chunk = take_chunk(f, worker), tile_rows = forward_tile_rows(f, p->n_rows);
     const float *tiles = forward_product_tiles(f, worker);
-    const char *next = next_panels(f, worker, chunk), *next_up = next;
     float *memory = f->scratch[worker].panels;
     float *memory_up = memory ? memory + (size_t)WIDENED_AT_ONCE * layer->gate.n_inputs * f->kernels->panel_width : NULL;
     uint32_t at = chunk * p->panels_per_chunk;
     uint32_t last = at + p->panels_per_chunk < p->n_panels ? at + p->panels_per_chunk : p->n_panels;
-    if ((chunk + n_workers) * p->panels_per_chunk < p->n_panels)
-        next_up = panel_of(f, &layer->up, (chunk + n_workers) * p->panels_per_chunk);
     for (struct panel_block gates, ups; at < last; at += gates.n) {
-        gates = take_panels(f, &layer->gate, at, last - at, next, memory);
-        ups = take_panels(f, &layer->up, at, last - at, next_up, memory_up);
+        gates = take_panels(f, &layer->gate, at, last - at, panel_of(f, &layer->up, at), memory);
+        ups = take_panels(f, &layer->up, at, last - at, next_panels(f, worker, chunk), memory_up);
         for (uint32_t row = 0; row < p->n_rows; row += tile_rows)
             for (uint32_t panel = 0; panel < gates.n;)
                 panel += gate_up_tile(f, &gates, &ups, tiles, panel, row);
