@@ -76,9 +76,9 @@ void attention_plan(struct forward *f)
     uint32_t segments = (longest + CPU_KV_SEGMENT - 1) / CPU_KV_SEGMENT;
     bool split = f->n_workers > 1 && n_tasks < 3 * f->n_workers && (uint64_t)n_tasks * segments <= f->n_partials;
     f->n_segments = split ? segments : 1;
-    f->segments_per_chunk = 1;
+    f->n_split_chunks = 0;
     if (f->n_segments > 1)
-        f->segments_per_chunk = (n_tasks * segments + CHUNKS_PER_WORKER * f->n_workers - 1) / (CHUNKS_PER_WORKER * f->n_workers);
+        f->n_split_chunks = fewer(n_tasks * segments, CHUNKS_PER_WORKER * f->n_workers);
 }
 
 static uint32_t n_tasks(const struct forward *f)
@@ -88,7 +88,7 @@ static uint32_t n_tasks(const struct forward *f)
 
 uint32_t attention_chunks(const struct forward *f)
 {
-    return (n_tasks(f) * f->n_segments + f->segments_per_chunk - 1) / f->segments_per_chunk;
+    return f->n_segments > 1 ? f->n_split_chunks : n_tasks(f);
 }
 
 uint32_t attention_merge_chunks(const struct forward *f)
@@ -266,8 +266,8 @@ void attention_run(struct forward *f, uint32_t worker, uint32_t chunk)
 {
     struct worker_scratch *scratch = &f->scratch[worker];
     if (f->n_segments > 1) {
-        uint32_t first = chunk * f->segments_per_chunk;
-        attend_split(f, scratch, first, fewer(first + f->segments_per_chunk, n_tasks(f) * f->n_segments));
+        const uint32_t n = n_tasks(f) * f->n_segments;
+        attend_split(f, scratch, n * chunk / f->n_split_chunks, n * (chunk + 1) / f->n_split_chunks);
         return;
     }
     struct task task = find_task(f, chunk);

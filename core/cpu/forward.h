@@ -118,7 +118,7 @@ struct forward {
     const struct step *step;
     uint32_t n_rows, n_outputs;
     uint32_t n_segments;         /* of attention: 1, or more when tasks are split along the keys */
-    uint32_t segments_per_chunk; /* then: consecutive ones, of one task after the other */
+    uint32_t n_split_chunks;     /* then: even runs of segments, of one task after the other */
     int stage;           /* enum stage of forward.c */
     uint32_t layer, first_output;
     struct norm norm;

@@ -29,10 +29,21 @@ KERNEL_INLINE void score_vectors(const uint32_t n_queries, const uint32_t n_vecs
     vec sum[TILE_ROWS][WIDE_VECS];
     UNROLL for (uint32_t v = 0; v < n_vecs; v++) keys[v] = tiles[(first + v) / KEY_VECS] + (first + v) % KEY_VECS * VEC_SHORTS;
     UNROLL for (uint32_t q = 0; q < n_queries; q++) UNROLL for (uint32_t v = 0; v < n_vecs; v++) sum[q][v] = vec_zero();
+    /* Tile after tile is asked for, though they are read side by side: that way the hardware's own requests fit in with them. */
+    const uint32_t tile_shorts = n_inputs * CPU_KEY_TILE;
+    uint32_t tile = first / KEY_VECS, asked = 0;
     for (uint32_t line = 0; line < n_inputs / INPUTS_PER_WORD; line += KEY_ROWS_PER_LINE) {
-        if (ahead)
+        if (ahead) {
             UNROLL for (uint32_t v = 0; v < n_vecs; v += KEY_VECS)
-                ask_for(ahead[(first + v) / KEY_VECS] + (size_t)line * KEY_ROW_SHORTS);
+            {
+                ask_for(ahead[tile] + asked);
+                asked += LINE_SHORTS;
+                if (asked >= tile_shorts) {
+                    asked = 0;
+                    tile++;
+                }
+            }
+        }
         UNROLL for (uint32_t i = line; i < line + KEY_ROWS_PER_LINE; i++)
         {
             vec key[WIDE_VECS];
