@@ -112,11 +112,16 @@ static uint64_t free_hugepages(void)
     return n;
 }
 
+static bool is_device(const char *device, const char *driver)
+{
+    return strncmp(device, driver, strlen(driver)) == 0;
+}
+
 static int check_interface(const char *device, struct error *err)
 {
     char name[IF_NAMESIZE];
-    if (!eal_device_value(device, "iface", name, sizeof name) || strncmp(device, "net_tap", 7) == 0)
-        return 0;
+    if (!eal_device_value(device, "iface", name, sizeof name) || is_device(device, "net_tap") || is_device(device, "net_vhost"))
+        return 0; /* the first makes its interface, the other has a socket's path there */
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set(err, HS_ERR_UNSUPPORTED, "\"%s\" needs root, or the capabilities CAP_NET_RAW and CAP_NET_ADMIN: %s", device,
@@ -135,11 +140,12 @@ static void remove_dead_socket(const char *device)
     struct stat found;
     eal_device_value(device, "role", role, sizeof role);
     eal_device_value(device, "socket-abstract", abstract, sizeof abstract);
-    if (strncmp(device, "net_memif", 9) != 0 || strcmp(abstract, "no") != 0 || (strcmp(role, "server") != 0 && strcmp(role, "master") != 0) ||
-        !eal_device_value(device, "socket", address.sun_path, sizeof address.sun_path) || stat(address.sun_path, &found) != 0 ||
+    bool memif = is_device(device, "net_memif") && strcmp(abstract, "no") == 0 && (strcmp(role, "server") == 0 || strcmp(role, "master") == 0);
+    const char *key = memif ? "socket" : is_device(device, "net_vhost") ? "iface" : is_device(device, "net_virtio_user") ? "path" : NULL;
+    if (key == NULL || !eal_device_value(device, key, address.sun_path, sizeof address.sun_path) || stat(address.sun_path, &found) != 0 ||
         !S_ISSOCK(found.st_mode))
         return;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, (memif ? SOCK_SEQPACKET : SOCK_STREAM) | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
         unlink(address.sun_path);
     if (fd >= 0)

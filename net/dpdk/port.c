@@ -94,6 +94,7 @@ int dpdk_port_claim(struct dpdk_port *port, uint16_t id, uint64_t owner, uint32_
     port->copies = copies_frames(&info);
     port->unruly = is_driver(&info, "net_memif") || is_driver(&info, "net_virtio_user");
     port->mtu = own_mtu(&info, id);
+    port->least_room = is_driver(&info, "net_af_packet") ? number_of(arguments, "framesz", PACKET_FRAME) : 0;
     uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
     port->queues = (uint16_t)(queues < most ? queues : most);
     if (port->queues < queues)

@@ -32,6 +32,7 @@ struct dpdk_port {
     struct dpdk_call *call; /* to the server of one that reconnects; until it is over the port is not started */
     uint32_t mtu;    /* of IP packets, as the device has it */
     uint16_t ring;   /* descriptors of a queue */
+    uint32_t least_room; /* of a buffer, in bytes of a frame */
     uint64_t stuck_since_us; /* 0: it takes frames */
     uint64_t try_us;         /* when one that reconnects is started next */
     struct dpdk_port_counts counts;
