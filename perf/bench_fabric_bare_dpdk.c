@@ -12,7 +12,7 @@
 #include "perf/bench_fabric_dpdk.h"
 #include "perf/progress.h"
 
-enum { BURST = 32, BUFFERS = 4096, ROOM = 12288, MOST_BYTES = 8192, LOOKS_PER_CONTROL = 65536, LINK_MS = 10000 };
+enum { BURST = 32, BUFFERS = 4096, SMALL_BYTES = 1500, LARGE_ROOM = 12288, MOST_BYTES = 8192, LOOKS_PER_CONTROL = 65536, LINK_MS = 10000 };
 
 static struct dpdk_port port;
 static struct rte_mempool *pool;
@@ -29,7 +29,9 @@ static int open_port(const struct fabric_job *job, bool serves, struct error *er
     if (rte_eth_dev_count_avail() == 0)
         return error_set(err, HS_ERR_NOT_FOUND, "DPDK has no port");
     rte_eth_dev_owner_new(&owner);
-    pool = rte_pktmbuf_pool_create("bare", BUFFERS, 128, 0, ROOM, (int)rte_socket_id());
+    /* AF_XDP takes no buffers above a page */
+    pool = rte_pktmbuf_pool_create("bare", BUFFERS, 128, 0, job->bytes <= SMALL_BYTES ? RTE_MBUF_DEFAULT_BUF_SIZE : LARGE_ROOM,
+                                   (int)rte_socket_id());
     if (pool == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for %d buffers", BUFFERS);
     rc = dpdk_port_claim(&port, id, owner, 1, err);
