@@ -3,7 +3,9 @@
 #include "net/verbs/internal.h"
 
 enum { TAKE = 32, EVENTS_WAITING = 1024 };
-#define SPIN_NS UINT64_C(50000) /* so long after the last completion it is not worth sleeping */
+/* Being woken costs more than looking for a while where completions typically come that soon; where they do not, not a moment is worth it. */
+#define DENSE_NS UINT64_C(200000)
+#define SPIN_NS  UINT64_C(400000)
 
 enum work { WORK_RECEIVE = 0, WORK_SEND = 1, WORK_READ = 2 }; /* top byte of a work request's number */
 
@@ -58,6 +60,15 @@ static void on_completion(struct verbs *self, struct verbs_rail *rail, const str
     }
 }
 
+static void note_busy(struct verbs *self)
+{
+    uint64_t gap_ns = self->now_ns - self->busy_ns;
+    if (gap_ns > 2 * SPIN_NS)
+        gap_ns = 2 * SPIN_NS; /* a long pause must not hide that traffic is dense again */
+    self->typical_gap_ns = (7 * self->typical_gap_ns + gap_ns) / 8;
+    self->busy_ns = self->now_ns;
+}
+
 void verbs_completions(struct verbs *self, struct verbs_rail *rail, bool all)
 {
     struct ibv_wc wc[TAKE];
@@ -67,7 +78,7 @@ void verbs_completions(struct verbs *self, struct verbs_rail *rail, bool all)
         for (int i = 0; i < n; i++)
             on_completion(self, rail, &wc[i]);
         if (n > 0)
-            self->busy_ns = self->now_ns;
+            note_busy(self);
     }
 }
 
@@ -87,17 +98,31 @@ void verbs_wakeups(struct verbs *self)
     }
 }
 
+/* Whether the end of something of ours is waited for, and not only what peers send: they mark that as worth a wake-up. */
+static bool awaits_own(struct verbs *self)
+{
+    bool full = false;
+    for (uint32_t i = 0; self->some_full && i < self->n_peers; i++)
+        full |= self->links[i] != NULL && self->links[i]->full;
+    self->some_full = full;
+    for (uint32_t i = 0; !full && i < VERBS_READ_SLOTS; i++)
+        full |= self->slots[i].taken;
+    return full;
+}
+
 bool verbs_arm(struct verbs *self)
 {
-    if (self->now_ns - self->busy_ns < SPIN_NS)
+    if (self->typical_gap_ns < DENSE_NS && self->now_ns - self->busy_ns < SPIN_NS)
         return false;
+    bool for_own = awaits_own(self);
     for (uint32_t i = 0; i < self->n_rails; i++) {
         struct verbs_rail *rail = &self->rails[i];
-        if (rail->armed || rail->failed)
+        if ((rail->armed && (rail->armed_for_own || !for_own)) || rail->failed)
             continue;
-        if (ibv_req_notify_cq(rail->cq, 0) != 0)
+        if (ibv_req_notify_cq(rail->cq, !for_own) != 0)
             return false;
         rail->armed = true;
+        rail->armed_for_own = for_own;
         verbs_completions(self, rail, false); /* what came before the queue was armed makes no event */
     }
     return self->busy_ns != self->now_ns;

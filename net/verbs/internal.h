@@ -37,7 +37,7 @@ void verbs_pair_timers(struct verbs_link *link, enum control_pair which);
 /* Destroys dying pairs whose time is over, or all. */
 void verbs_bury(struct verbs *self, bool all);
 /* Whose the queue pair is, or NULL: one that is gone. */
-struct verbs_link *verbs_link_of(const struct verbs *self, const struct verbs_rail *rail, uint32_t number, enum control_pair *which);
+struct verbs_link *verbs_link_of(struct verbs *self, const struct verbs_rail *rail, uint32_t number, enum control_pair *which);
 
 /* link.c */
 void verbs_link_open(struct verbs *self, uint32_t peer, uint64_t boot_id);
@@ -51,6 +51,7 @@ void verbs_link_reset(struct verbs_link *link);
 void verbs_link_timers(struct verbs_link *link);
 
 /* send.c */
+bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 int verbs_queue(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 int verbs_queue_unreliable(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 void verbs_flush(struct verbs_link *link);

@@ -73,7 +73,7 @@ void verbs_link_reset(struct verbs_link *link)
     link->sent_packets = link->allowed_packets = link->posted = link->done = 0;
     link->marks_head = link->marks_tail = 0;
     link->measure_from_ns = link->measure_mark = 0;
-    link->stalled = false;
+    link->broken = link->stalled = link->full = false;
     link->expected_counter = link->returned_packets = link->granted_packets = 0;
     if (link->assembly != NULL)
         buffer_pool_put_message(&self->pool, link->assembly);

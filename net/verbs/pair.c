@@ -27,13 +27,19 @@ static uint64_t qp_key(const struct verbs *self, const struct verbs_rail *rail, 
     return verbs_rail_index(self, rail) << 32 | number;
 }
 
-struct verbs_link *verbs_link_of(const struct verbs *self, const struct verbs_rail *rail, uint32_t number, enum control_pair *which)
+struct verbs_link *verbs_link_of(struct verbs *self, const struct verbs_rail *rail, uint32_t number, enum control_pair *which)
 {
-    uint64_t *found = u64_map_get(&self->pair_of_qp, qp_key(self, rail, number));
-    if (found == NULL)
-        return NULL;
-    *which = (enum control_pair)(*found & 1);
-    return self->links[net_peer_place((uint32_t)(*found >> 1))];
+    uint64_t key = qp_key(self, rail, number);
+    if (key != self->last_qp_key || !self->last_qp_known) {
+        uint64_t *found = u64_map_get(&self->pair_of_qp, key);
+        if (found == NULL)
+            return NULL;
+        self->last_qp_key = key;
+        self->last_qp_pair = *found;
+        self->last_qp_known = true;
+    }
+    *which = (enum control_pair)(self->last_qp_pair & 1);
+    return self->links[net_peer_place((uint32_t)(self->last_qp_pair >> 1))];
 }
 
 /* ---- a queue pair's beginning ---- */
@@ -377,6 +383,7 @@ void verbs_pair_close(struct verbs_link *link, enum control_pair which)
     pair->qp = NULL;
     if (qp != NULL) {
         u64_map_remove(&link->owner->pair_of_qp, qp_key(link->owner, link->rail, qp->qp_num));
+        link->owner->last_qp_known = false;
         let_die(link, qp, which == CONTROL_READS);
     }
     if (which == CONTROL_READS) {

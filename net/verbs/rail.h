@@ -48,7 +48,8 @@ struct verbs_rail {
     uint32_t n_slabs;
     struct verbs_buffer *free_list, *repost;
     uint32_t n_repost;
-    bool armed, failed, active;
+    bool armed, armed_for_own; /* the next completion makes an event; also of what we have begun, not only of what peers send */
+    bool failed, active;
 };
 
 int rail_open(struct verbs_rail *rail, const struct device_rail *choice, uint32_t max_links, uint32_t receives_per_link,

@@ -1,4 +1,5 @@
 /* From packets to messages: opened in place, or into the message that they continue. */
+#include <endian.h>
 #include <string.h>
 
 #include "core/base/codec.h"
@@ -86,25 +87,20 @@ static int take_unreliable(struct verbs_link *link, struct verbs_buffer *buffer,
     return status;
 }
 
-struct header {
-    uint8_t kind, generation;
-    uint32_t granted;
-    uint64_t seen, counter;
-};
-
-static void take_grant(struct verbs_link *link, const struct header *header)
+static void take_grant(struct verbs_link *link, const struct packet_header *header)
 {
     uint64_t granted = expand_u32(link->allowed_packets, header->granted);
     if (granted > link->allowed_packets) {
         link->allowed_packets = granted;
-        verbs_activate(link);
+        if (link->stalled)
+            verbs_activate(link);
     }
     if (header->seen > 0)
         seal_session_confirm(&link->seal, header->seen - 1);
 }
 
 /* Where the packet's content goes: behind what is there of a long message, if it is all that message's, else in place. */
-static uint8_t *place_for(struct verbs_link *link, const struct header *header, uint8_t *in_place, uint32_t len)
+static uint8_t *place_for(struct verbs_link *link, const struct packet_header *header, uint8_t *in_place, uint32_t len)
 {
     if (header->kind == PACKET_STREAM && link->assembly != NULL && len < link->assembly_len - link->assembly_filled)
         return link->assembly->data + link->assembly_filled;
@@ -114,17 +110,14 @@ static uint8_t *place_for(struct verbs_link *link, const struct header *header, 
 static int open_packet(struct verbs_link *link, struct verbs_buffer *buffer, uint32_t size)
 {
     struct verbs *self = link->owner;
-    struct reader r;
-    struct header header;
-    reader_init(&r, buffer->data, size);
-    header.kind = read_u8(&r);
-    header.generation = read_u8(&r);
-    uint16_t reserved = read_u16(&r);
-    header.granted = read_u32(&r);
-    header.seen = read_u64(&r);
-    header.counter = read_u64(&r);
-    if (r.failed || reader_left(&r) < SEAL_TAG_BYTES || reserved != 0 || header.kind < PACKET_STREAM || header.kind > PACKET_CREDIT ||
-        header.counter != link->expected_counter)
+    struct packet_header header;
+    if (size < VERBS_HEADER_BYTES + SEAL_TAG_BYTES)
+        return HS_ERR_PROTOCOL;
+    memcpy(&header, buffer->data, sizeof header);
+    header.granted = le32toh(header.granted);
+    header.seen = le64toh(header.seen);
+    header.counter = le64toh(header.counter);
+    if (header.reserved != 0 || header.kind < PACKET_STREAM || header.kind > PACKET_CREDIT || header.counter != link->expected_counter)
         return HS_ERR_PROTOCOL; /* a queue pair loses nothing and keeps its order: any other counter is not the peer's */
     uint32_t len = size - VERBS_HEADER_BYTES - SEAL_TAG_BYTES;
     uint8_t *sealed = buffer->data + VERBS_HEADER_BYTES, *plain = place_for(link, &header, sealed, len);

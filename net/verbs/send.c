@@ -1,8 +1,8 @@
 /* From messages to packets: records in a ring, packets cut from it, sealed into registered buffers, posted in batches. */
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/codec.h"
 #include "core/base/panic.h"
 #include "net/verbs/internal.h"
 
@@ -77,12 +77,24 @@ static uint32_t unreliable_part(const struct verbs_link *link, uint32_t from)
     return end - from;
 }
 
-/* What the next packet carries, in one piece: a record may well go on in the packet after it. */
+/* What the next packet carries: a record may well go on in the packet after it. */
 static uint32_t stream_part(const struct verbs_link *link)
 {
-    uint64_t n = byte_ring_used(&link->ring), to_end = byte_ring_to_end(&link->ring, link->ring.tail);
-    n = n < to_end ? n : to_end;
+    uint64_t n = byte_ring_used(&link->ring);
     return (uint32_t)(n < VERBS_PAYLOAD_BYTES ? n : VERBS_PAYLOAD_BYTES);
+}
+
+/* The part in one piece: where it lies, or joined at `room` if it goes on at the ring's beginning. Records as long as a packet would else be
+ * cut in two, and all that follow them. */
+static const uint8_t *stream_piece(const struct verbs_link *link, uint32_t len, uint8_t *room)
+{
+    const uint8_t *first = byte_ring_at(&link->ring, link->ring.tail);
+    uint64_t to_end = byte_ring_to_end(&link->ring, link->ring.tail);
+    if (len <= to_end)
+        return first;
+    memcpy(room, first, to_end);
+    memcpy(room + to_end, link->ring.bytes, len - to_end);
+    return room;
 }
 
 static bool credit_due(const struct verbs_link *link)
@@ -99,7 +111,7 @@ void verbs_return_credit(struct verbs_link *link)
 
 struct cut { /* what a packet is made of */
     enum packet_kind kind;
-    const uint8_t *data;
+    const uint8_t *data; /* NULL: from the ring */
     uint32_t len;
 };
 
@@ -113,7 +125,7 @@ static bool next_cut(struct verbs_link *link, uint32_t unreliable_at, struct cut
     if (content && credit) {
         bool unreliable = unreliable_at < link->unreliable_len;
         *out = unreliable ? (struct cut){PACKET_UNRELIABLE, link->unreliable + unreliable_at, unreliable_part(link, unreliable_at)}
-                          : (struct cut){PACKET_STREAM, byte_ring_at(&link->ring, link->ring.tail), stream_part(link)};
+                          : (struct cut){PACKET_STREAM, NULL, stream_part(link)};
         return true;
     }
     *out = (struct cut){PACKET_CREDIT, (const uint8_t *)"", 0};
@@ -129,15 +141,15 @@ static uint32_t write_packet(struct verbs_link *link, const struct cut *cut, uin
     if (seal_session_next(&link->seal, self->now_ns, &counter, &generation) != 0)
         return 0;
     link->granted_packets = VERBS_CREDITS + link->returned_packets;
-    struct writer header;
-    writer_init(&header, out, VERBS_HEADER_BYTES);
-    write_u8(&header, (uint8_t)cut->kind);
-    write_u8(&header, generation);
-    write_u16(&header, 0);
-    write_u32(&header, (uint32_t)link->granted_packets);
-    write_u64(&header, link->expected_counter);
-    write_u64(&header, counter);
-    if (seal_session_seal(&link->seal, out, VERBS_HEADER_BYTES, cut->data, cut->len, out + VERBS_HEADER_BYTES) != 0)
+    struct packet_header header = {.kind = (uint8_t)cut->kind,
+                                   .generation = generation,
+                                   .granted = htole32((uint32_t)link->granted_packets),
+                                   .seen = htole64(link->expected_counter),
+                                   .counter = htole64(counter)};
+    memcpy(out, &header, sizeof header);
+    uint8_t *content = out + VERBS_HEADER_BYTES;
+    const uint8_t *plain = cut->data != NULL ? cut->data : stream_piece(link, cut->len, content);
+    if (seal_session_seal(&link->seal, out, VERBS_HEADER_BYTES, plain, cut->len, content) != 0)
         return 0;
     return VERBS_HEADER_BYTES + cut->len + SEAL_TAG_BYTES;
 }
@@ -210,15 +222,58 @@ static void add_to_batch(struct verbs_link *link, struct batch *batch, struct ve
                                               .sg_list = &batch->pieces[i],
                                               .num_sge = 1,
                                               .opcode = IBV_WR_SEND,
-                                              .send_flags = len <= link->rail->max_inline ? IBV_SEND_INLINE : 0};
+                                              .send_flags = IBV_SEND_SOLICITED | (len <= link->rail->max_inline ? IBV_SEND_INLINE : 0)};
+}
+
+/* For a message that finds the queues empty: a packet of its own, not waiting for the next poll. False: it is to be queued. One for each
+ * poll, so that messages sent together still share packets. */
+bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n, size_t len)
+{
+    struct verbs *self = link->owner;
+    bool idle = byte_ring_used(&link->ring) == 0 && link->unreliable_len == 0 && link->sent_ns != self->now_ns;
+    if (!idle || VERBS_RECORD_BYTES + len > VERBS_PAYLOAD_BYTES || link->sent_packets >= link->allowed_packets ||
+        link->posted - link->done == VERBS_SEND_DEPTH)
+        return false;
+    struct verbs_buffer *buffer = rail_take(link->rail);
+    if (buffer == NULL)
+        return false;
+    uint32_t record = (uint32_t)len;
+    uint8_t *content = buffer->data + VERBS_HEADER_BYTES, *at = content + VERBS_RECORD_BYTES;
+    memcpy(content, &record, VERBS_RECORD_BYTES);
+    for (int i = 0; i < n; i++) {
+        if (iov[i].iov_len)
+            memcpy(at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    struct cut cut = {PACKET_STREAM, content, VERBS_RECORD_BYTES + record};
+    uint32_t packet_len = write_packet(link, &cut, buffer->data);
+    struct batch batch;
+    batch.n = 0;
+    if (packet_len == 0)
+        rail_give(link->rail, buffer);
+    else
+        add_to_batch(link, &batch, buffer, packet_len);
+    link->sent_packets++;
+    link->broken = !post_batch(link, &batch) || packet_len == 0;
+    if (link->broken)
+        verbs_activate(link); /* its end is for the next poll */
+    verbs_timer_at(self, self->now_ns + self->tuning.peer_timeout_ns / 2);
+    return true;
 }
 
 /* Makes packets while there is something to say, credit, and room. False: something broke. */
 static bool make_packets(struct verbs_link *link, uint32_t *unreliable_at)
 {
-    struct batch batch = {.n = 0};
+    struct batch batch; /* not filled with zeros: two kilobytes each time */
     struct cut cut;
-    while (link->posted + batch.n - link->done < VERBS_SEND_DEPTH && next_cut(link, *unreliable_at, &cut)) {
+    batch.n = 0;
+    link->full = false;
+    while (next_cut(link, *unreliable_at, &cut)) {
+        if (link->posted + batch.n - link->done == VERBS_SEND_DEPTH) {
+            link->full = true;
+            link->owner->some_full = true;
+            break;
+        }
         struct verbs_buffer *buffer = rail_take(link->rail);
         if (buffer == NULL) {
             verbs_activate(link); /* out of memory for now */
@@ -249,7 +304,7 @@ void verbs_flush(struct verbs_link *link)
         return;
     uint32_t unreliable_at = 0;
     uint64_t posted = link->posted;
-    bool good = make_packets(link, &unreliable_at);
+    bool good = !link->broken && make_packets(link, &unreliable_at);
     if (unreliable_at > 0) {
         link->unreliable_len -= unreliable_at;
         memmove(link->unreliable, link->unreliable + unreliable_at, link->unreliable_len);
@@ -289,7 +344,8 @@ void verbs_on_sent(struct verbs_link *link)
     link->heard_ns = link->progress_ns = link->owner->now_ns;
     if (link->measure_mark != 0 && until >= link->measure_mark)
         sample_round_trip(link);
-    verbs_activate(link);
+    if (link->full)
+        verbs_activate(link);
 }
 
 struct verbs_buffer *verbs_take_in_flight(struct verbs_link *link)

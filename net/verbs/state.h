@@ -53,6 +53,15 @@ enum {
 
 enum packet_kind { PACKET_STREAM = 1, PACKET_UNRELIABLE = 2, PACKET_CREDIT = 3 };
 
+/* In front of every packet, its numbers little-endian. */
+struct packet_header {
+    uint8_t kind, generation;
+    uint16_t reserved;
+    uint32_t granted;       /* packets that the receiver may send in all, the lower half */
+    uint64_t seen, counter; /* packets that the sender has taken in order; which of its own this is */
+};
+_Static_assert(sizeof(struct packet_header) == VERBS_HEADER_BYTES, "as on the wire");
+
 enum pair_state { PAIR_IDLE, PAIR_OFFERED, PAIR_CONNECTED, PAIR_UP };
 
 struct verbs_pair {
@@ -119,7 +128,8 @@ struct verbs_link {
     struct verbs_buffer *in_flight[VERBS_SEND_DEPTH]; /* by number of work request; NULL: went inline */
     uint64_t sent_ns, heard_ns, progress_ns, ping_ns; /* progress: a signalled request was done */
     uint64_t measure_from_ns, measure_mark;           /* a round trip being measured: from when, up to which request */
-    bool stalled;
+    bool broken;        /* a packet could not be posted */
+    bool stalled, full; /* something waits for credit; for a request to be done */
 
     /* Receiving. */
     uint64_t expected_counter, returned_packets, granted_packets; /* returned: whose receives are posted again */
@@ -171,6 +181,8 @@ struct verbs {
     uint32_t n_peers;  /* places that the three have room for; grown as peers come */
     uint32_t last_link_id;
     struct u64_map pair_of_qp; /* rail and number -> peer and pair */
+    uint64_t last_qp_key, last_qp_pair; /* what was found there last, as completions come in runs */
+    bool last_qp_known;
     struct dying_pair *dying;
 
     struct verbs_event *events; /* ring: [given .. head) handed out, [head .. tail) waiting */
@@ -179,7 +191,9 @@ struct verbs {
     struct buffer_pool pool; /* messages put together */
 
     int epoll_fd;
-    uint64_t slow_ns, async_ns, busy_ns; /* last looks at the bootstrap and at asynchronous events; last time that something moved */
+    uint64_t slow_ns, async_ns, busy_ns; /* last looks at the bootstrap and at asynchronous events; last completion */
+    bool some_full;          /* perhaps a link is full */
+    uint64_t typical_gap_ns; /* moving average of the time from one completion to the next */
     uint64_t next_timer_ns;
     struct verbs_link *active;
     bool may_sleep; /* the next completion makes the descriptor readable */

@@ -13,7 +13,7 @@
 #include "net/verbs/rails.h"
 
 enum { BOOTSTRAP_EVENTS = 32, FIRST_PEERS = 64 };
-#define SLOW_NS UINT64_C(20000)     /* between looks at what needs a system call */
+#define SLOW_NS  UINT64_C(100000) /* between looks at what needs a system call */
 #define ASYNC_NS UINT64_C(1000000)
 
 static struct verbs *self_of(const struct transport *transport)
@@ -163,22 +163,28 @@ static void run_active(struct verbs *self)
     }
 }
 
+/* Before their credits are told. */
+static void post_receives(struct verbs *self)
+{
+    for (uint32_t i = 0; i < self->n_rails; i++)
+        if (self->rails[i].repost != NULL)
+            rail_post(&self->rails[i]);
+}
+
 static int verbs_poll(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n)
 {
     struct verbs *self = self_of(transport);
     if (now_ns > self->now_ns)
         self->now_ns = now_ns;
     verbs_events_release(self);
+    post_receives(self);
+    run_active(self); /* what was said since the last look leaves before anything is looked for */
     poll_slow(self);
-    for (uint32_t i = 0; i < self->n_rails; i++) {
+    for (uint32_t i = 0; i < self->n_rails; i++)
         verbs_completions(self, &self->rails[i], false);
-        rail_post(&self->rails[i]); /* before their credits are told */
-    }
+    post_receives(self);
     run_timers(self);
-    if (self->active != NULL) {
-        self->busy_ns = self->now_ns;
-        run_active(self);
-    }
+    run_active(self);
     self->may_sleep = verbs_arm(self);
     return verbs_events_take(self, events, n);
 }
@@ -241,7 +247,11 @@ static int verbs_send(struct transport *transport, uint32_t peer, const struct i
             return HS_ERR_LIMIT;
         len += iov[i].iov_len;
     }
-    int status = unreliable ? verbs_queue_unreliable(link, iov, n, len) : verbs_queue(link, iov, n, len);
+    int status = 0;
+    if (unreliable)
+        status = verbs_queue_unreliable(link, iov, n, len);
+    else if (!verbs_send_at_once(link, iov, n, len))
+        status = verbs_queue(link, iov, n, len);
     if (status != 0)
         return status;
     self->peer_stats[net_peer_place(peer)].sent_messages++;
