@@ -35,7 +35,7 @@ enum fabric_pattern {
 struct fabric_job {
     const struct perf_config *config;
     enum fabric_pattern pattern;
-    uint32_t bytes, senders;
+    uint32_t bytes, senders, caller; /* caller: which of the senders this process is, from 0 on */
     int control;  /* the server's: it ends when this can be read */
     uint32_t cpu; /* of this process; UINT32_MAX: any */
 };

@@ -23,7 +23,7 @@ static int open_port(const struct fabric_job *job, bool serves, struct error *er
     uint16_t id = 0;
     if (job->bytes > MOST_BYTES)
         return error_set(err, HS_ERR_LIMIT, "a bare frame carries at most %d bytes", MOST_BYTES);
-    int rc = dpdk_eal_start(fabric_dpdk_eal(job->config, serves), err);
+    int rc = dpdk_eal_start(fabric_dpdk_eal(job, serves), err);
     if (rc)
         return rc;
     if (rte_eth_dev_count_avail() == 0)

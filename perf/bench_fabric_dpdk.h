@@ -7,10 +7,10 @@
 
 #include "perf/bench_fabric.h"
 
-/* EAL arguments of a side: as given, else one end of a memif link whose name the parent process lends. */
-const char *fabric_dpdk_eal(const struct perf_config *config, bool serves);
+/* EAL arguments of a side: as given, else its ends of memif links, one for each caller, whose name the parent process lends. */
+const char *fabric_dpdk_eal(const struct fabric_job *job, bool serves);
 /* bind, unless that is loopback: then an address that the other side's default knows. */
-const char *fabric_dpdk_bind(const char *bind, bool serves);
+const char *fabric_dpdk_bind(const char *bind, const struct fabric_job *job, bool serves);
 
 /* The bare reference; where the program was built without DPDK, both say so. */
 int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err);

@@ -33,8 +33,9 @@ static const char *bind_of(const struct perf_config *config, bool serves)
     return serves ? config->bind : config->bind_calls;
 }
 
-static int create_sockets(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
+static int create_sockets(const struct fabric_job *job, bool serves, struct transport **out, struct error *err)
 {
+    const struct perf_config *config = job->config;
     struct transport_sockets_config sockets = {.bind = bind_of(config, serves),
                                                .insecure_peers = true, /* nothing but measurements is said */
                                                .datagram_bytes = config->datagram_bytes,
@@ -43,15 +44,17 @@ static int create_sockets(const struct perf_config *config, bool serves, struct 
 }
 
 /* The device is the one with the address of --bind, or the best. */
-static int create_verbs(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
+static int create_verbs(const struct fabric_job *job, bool serves, struct transport **out, struct error *err)
 {
+    const struct perf_config *config = job->config;
     struct transport_verbs_config verbs = {.bind = bind_of(config, serves), .insecure_peers = true, .tuning = tuning(config)};
     return strcmp(config->fabric, "verbs-ud") == 0 ? transport_verbs_ud_create(&verbs, &env, out, err) : transport_verbs_create(&verbs, &env, out, err);
 }
 
-static int create_dpdk(const struct perf_config *config, bool serves, struct transport **out, struct error *err)
+static int create_dpdk(const struct fabric_job *job, bool serves, struct transport **out, struct error *err)
 {
-    struct transport_dpdk_config dpdk = {.carrier = {.bind = fabric_dpdk_bind(bind_of(config, serves), serves), .eal = fabric_dpdk_eal(config, serves)},
+    const struct perf_config *config = job->config;
+    struct transport_dpdk_config dpdk = {.carrier = {.bind = fabric_dpdk_bind(bind_of(config, serves), job, serves), .eal = fabric_dpdk_eal(job, serves)},
                                          .insecure_peers = true,
                                          .tuning = tuning(config)};
     return transport_dpdk_create(&dpdk, &env, out, err);
@@ -59,7 +62,7 @@ static int create_dpdk(const struct perf_config *config, bool serves, struct tra
 
 static const struct {
     const char *name;
-    int (*create)(const struct perf_config *config, bool serves, struct transport **out, struct error *err);
+    int (*create)(const struct fabric_job *job, bool serves, struct transport **out, struct error *err);
 } fabrics[] = {
     {"sockets", create_sockets},
     {"verbs", create_verbs},
@@ -94,7 +97,7 @@ int fabric_endpoint_open(struct fabric_endpoint *endpoint, const struct fabric_j
     env = node_env_kernel();
     for (int i = 0; i < FABRICS; i++)
         if (strcmp(job->config->fabric, fabrics[i].name) == 0)
-            return fabrics[i].create(job->config, serves, &endpoint->transport, err);
+            return fabrics[i].create(job, serves, &endpoint->transport, err);
     return error_set(err, HS_ERR_INVALID, "\"%s\" is not a fabric; give one of %s", job->config->fabric, fabric_names());
 }
 

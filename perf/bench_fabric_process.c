@@ -234,6 +234,7 @@ int fabric_measure(const struct fabric_side *side, const struct fabric_job *job,
     }
     for (uint32_t i = 0; rc == 0 && i < job->senders; i++) {
         own.cpu = cpu_for(job->config, i + 1);
+        own.caller = i;
         rc = start(&callers[i], side, &own, address, err);
     }
     for (uint32_t i = 0; rc == 0 && i < job->senders; i++)
