@@ -68,13 +68,13 @@ const struct cpu_kernels *cpu_path_kernels(enum cpu_path path, enum cpu_compute 
     case CPU_PATH_AVX2:
         return cpu_kernels_avx2();
     case CPU_PATH_AVX512:
-        return cpu_kernels_avx512();
+        return cpu_kernels_avx512vnni() ? cpu_kernels_avx512vnni() : cpu_kernels_avx512();
     case CPU_PATH_AVX512_BF16:
         return cpu_kernels_avx512bf16();
     case CPU_PATH_AUTO:
         break;
     }
-    best = cpu_kernels_avx512();
+    best = cpu_path_kernels(CPU_PATH_AVX512, compute);
     if (!best)
         best = cpu_kernels_avx2();
     return best ? best : cpu_kernels_generic();

@@ -119,12 +119,12 @@ static uint32_t row_chunks(const struct forward *f, uint32_t n_rows)
 }
 
 /* Names the rows of a norm stage; 0 chunks if the workers normalise them as they come to the product. */
-static uint32_t norm_chunks(struct forward *f, const float *weight, const struct packed_matrix *product, uint32_t n_rows)
+static uint32_t norm_chunks(struct forward *f, const float *weight, uint32_t n_rows)
 {
     f->norm = (struct norm){.weight = weight, .n_rows = n_rows};
     if (f->stage == STAGE_OUTPUT_NORM)
         f->norm.outputs = f->outputs + f->first_output;
-    f->norm.in_product = forward_norms_in_product(f, product, n_rows);
+    f->norm.in_product = forward_norms_in_product(f, n_rows);
     return f->norm.in_product ? 0 : row_chunks(f, n_rows);
 }
 
@@ -140,9 +140,9 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_ROTATE:
         return row_chunks(f, f->n_rows);
     case STAGE_ATTN_NORM:
-        return norm_chunks(f, layer->attn_norm, &layer->q, f->n_rows);
+        return norm_chunks(f, layer->attn_norm, f->n_rows);
     case STAGE_FFN_NORM:
-        return norm_chunks(f, layer->ffn_norm, &layer->gate, f->n_rows);
+        return norm_chunks(f, layer->ffn_norm, f->n_rows);
     case STAGE_QKV:
         return forward_start_product(f, f->tiles, f->n_rows, 3, (const struct packed_matrix *[]){&layer->q, &layer->k, &layer->v});
     case STAGE_ATTEND:
@@ -156,7 +156,7 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_DOWN:
         return forward_start_product(f, f->tiles_ff, f->n_rows, 1, (const struct packed_matrix *[]){&layer->down});
     case STAGE_OUTPUT_NORM:
-        return norm_chunks(f, f->weights->output_norm, &f->weights->output, group_outputs(f));
+        return norm_chunks(f, f->weights->output_norm, group_outputs(f));
     case STAGE_LOGITS:
         return forward_start_product(f, f->tiles, group_outputs(f), 1, (const struct packed_matrix *[]){&f->weights->output});
     case STAGE_SAMPLE:
@@ -239,6 +239,10 @@ static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
 
 void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
 {
+    if (f->product.fixing) {
+        forward_fix_inputs(f, chunk);
+        return;
+    }
     switch ((enum stage)f->stage) {
     case STAGE_COPIES: /* each part goes through all copies in order, so that a
                           copy of a copy is right */
@@ -275,10 +279,16 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
 uint32_t forward_advance(struct forward *f, uint32_t worker)
 {
     for (;;) {
-        next_stage(f);
-        if (f->stage == STAGE_END)
-            return 0;
-        uint32_t chunks = begin_stage(f);
+        uint32_t chunks;
+        if (f->product.fixing) {
+            f->product.fixing = false;
+            chunks = f->product.n_chunks;
+        } else {
+            next_stage(f);
+            if (f->stage == STAGE_END)
+                return 0;
+            chunks = begin_stage(f);
+        }
         if (chunks > 1)
             return chunks;
         if (chunks == 1)

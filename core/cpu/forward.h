@@ -73,6 +73,12 @@ struct norm {
     bool in_product; /* not yet done, but left to the next product */
 };
 
+/* The rows as integers for weights of a type (kernels_fixed.h). */
+struct fixed_tiles {
+    enum weight_type type;
+    int32_t *tiles;
+};
+
 /* A product under way: panels of up to three matrices over the same rows,
  * numbered through. */
 struct product {
@@ -82,6 +88,9 @@ struct product {
     uint32_t n_panels;
     uint32_t panels_per_chunk, n_chunks;
     uint32_t n_rows;
+    struct fixed_tiles fixed[3]; /* one for each quantised type among the parts */
+    uint32_t n_fixed;
+    bool fixing;        /* the rows are being made integers; the product itself comes next */
     const float *tiles; /* words (kernels.h) */
     bool norms;         /* instead of tiles each worker takes the rows of the last norm stage, which it normalises for itself */
 };
@@ -97,6 +106,7 @@ struct forward {
     float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs, in words
                                          (kernels.h) */
     float *tiles_ff;                  /* row tiles of d_ff inputs */
+    int32_t *fixed;                   /* what product.fixed points at */
     float *qkv;                       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
     float *rotations;                 /* [max_rows][d_head] */
     float *logits;                    /* [OUTPUT_GROUP][n_vocab] */
@@ -138,10 +148,19 @@ uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of
 
 /* forward_norms.c: normalises rows first .. last-1 of the norm stage into tiles. */
 void forward_norm(struct forward *forward, uint32_t worker, uint32_t first, uint32_t last);
-/* True if rows for this product are better normalised by each worker for itself. */
-bool forward_norms_in_product(const struct forward *forward, const struct packed_matrix *product, uint32_t n_rows);
+/* True if rows are better normalised by each worker for itself. */
+bool forward_norms_in_product(const struct forward *forward, uint32_t n_rows);
 /* The product's tiles as this worker reads them, normalised if that is left to it. */
 const float *forward_product_tiles(struct forward *forward, uint32_t worker);
+
+/*
+ * forward_fixed.c: what comes before a product with integer weights. Plans it for the product under way and returns its chunks, 0 if the
+ * product has no such weights; then runs one.
+ */
+uint32_t forward_start_fixing(struct forward *forward);
+void forward_fix_inputs(struct forward *forward, uint32_t chunk);
+/* The rows from `row` on, the first of a tile, as integers for weights of this type; NULL if they are no integers. */
+const int32_t *forward_fixed_tile(const struct forward *forward, enum weight_type type, uint32_t row);
 
 /*
  * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one,

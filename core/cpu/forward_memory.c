@@ -35,6 +35,17 @@ static void place_scratch(const struct forward *f, struct worker_scratch *s, flo
     s->total.values = take(block, used, queries * f->kv->d_padded);
 }
 
+/* Words of the most that a product's rows take as integers: three forms of what feeds q, k and v, or one of any other input. */
+static size_t fixed_words(const struct forward *f, size_t rows)
+{
+    const struct model_desc *m = f->model;
+    const uint32_t planes = f->kernels->input_planes, d_heads = m->n_heads * m->d_head;
+    if (f->weights->n_quantised == 0)
+        return 0;
+    const uint32_t most = larger(cpu_fixed_words(WEIGHT_W8_G16, d_heads, planes), cpu_fixed_words(WEIGHT_W8_G16, m->d_ff, planes));
+    return rows * larger(most, 3 * cpu_fixed_words(WEIGHT_W8_G16, m->d_model, planes));
+}
+
 /* Gives every float array its place in the block and returns the floats needed.
  */
 static size_t place_all(struct forward *f, float *block)
@@ -45,6 +56,7 @@ static size_t place_all(struct forward *f, float *block)
     f->x = take(block, &used, rows * m->d_model);
     f->tiles = take(block, &used, larger(f->max_rows, OUTPUT_GROUP) * (size_t)larger(m->d_model, m->n_heads * m->d_head));
     f->tiles_ff = take(block, &used, rows * m->d_ff);
+    f->fixed = (int32_t *)take(block, &used, fixed_words(f, larger(f->max_rows, OUTPUT_GROUP)));
     f->qkv = take(block, &used, rows * (m->n_heads + 2 * (size_t)m->n_kv_heads) * m->d_head);
     f->rotations = take(block, &used, rows * m->d_head);
     f->logits = take(block, &used, (size_t)OUTPUT_GROUP * m->n_vocab);

@@ -32,10 +32,10 @@ void forward_norm(struct forward *f, uint32_t worker, uint32_t first, uint32_t l
     }
 }
 
-/* What prepares its inputs for all workers wants them in one place. */
-bool forward_norms_in_product(const struct forward *f, const struct packed_matrix *product, uint32_t n_rows)
+/* What makes integers of its inputs (forward_fixed.c) wants them in one place. */
+bool forward_norms_in_product(const struct forward *f, uint32_t n_rows)
 {
-    return n_rows <= f->kernels->tile_rows && !weight_is_quantised(product->type);
+    return n_rows <= f->kernels->tile_rows && f->weights->n_quantised == 0;
 }
 
 const float *forward_product_tiles(struct forward *f, uint32_t worker)

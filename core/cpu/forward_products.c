@@ -65,7 +65,8 @@ uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n
     p->n_chunks = (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
     for (uint32_t w = 0; w < f->n_workers; w++)
         atomic_store_explicit(&f->scratch[w].next_chunk, first_chunk_of(f, w), memory_order_relaxed);
-    return p->n_chunks;
+    const uint32_t fixing = forward_start_fixing(f);
+    return fixing > 0 ? fixing : p->n_chunks;
 }
 
 /* The matrices of the product after the one under way; returns how many. */
@@ -182,6 +183,7 @@ static struct matmul block_product(const struct forward *f, const struct packed_
         .x = tiles + (size_t)row * (matrix->n_inputs / f->kernels->inputs_per_word),
         .n_rows = p->n_rows - row < tile_rows ? p->n_rows - row : tile_rows,
     };
+    m.fixed = forward_fixed_tile(f, block->type, row);
     if (row == 0) { /* later tiles find their panels in cache */
         m.ahead = left > m.n_panels ? (const char *)m.panels + m.n_panels * block->panel_bytes : block->next;
         m.ahead_bytes = m.n_panels * block->panel_bytes;

@@ -52,7 +52,8 @@ struct matmul {
     enum weight_type type;
     uint32_t n_inputs;
     uint32_t n_panels; /* at most CPU_MAX_PANELS_AT_ONCE */
-    const float *x;    /* the tile, in words */
+    const float *x;    /* the tile, in words; not used with integers, whose inputs are */
+    const int32_t *fixed; /* what fix_inputs made of the tile for weights of this type */
     uint32_t n_rows;   /* at most tile_rows */
     float *out;        /* row r's panel p: out[r * out_stride + p * panel_width ...] */
     size_t out_stride;
@@ -81,6 +82,7 @@ struct cpu_kernels {
     uint32_t panel_width;     /* outputs in a panel */
     uint32_t tile_rows;       /* most rows of a matmul, most queries of scores and accumulate_values */
     uint32_t inputs_per_word; /* 1, or 2 in bfloat16 */
+    uint32_t input_planes;    /* bytes of an input of fix_inputs */
 
     /* Nearest even: to binary16 as half_from_float, or to bfloat16 where words are pairs. */
     void (*shorts_from_floats)(const float *in, uint16_t *out, size_t n);
@@ -92,6 +94,13 @@ struct cpu_kernels {
     void (*pack_rows)(const float *const *rows, uint32_t n_rows, uint32_t n, float *words, size_t stride);
 
     void (*matmul)(const struct matmul *matmul);
+
+    /*
+     * Rows first .. first+n-1 of the tile x as integers for weights of a quantised type (kernels_fixed.h). The tile so made has
+     * cpu_fixed_words() words a row.
+     */
+    void (*fix_inputs)(enum weight_type type, uint32_t n_inputs, const float *x, uint32_t n_tile_rows, uint32_t first, uint32_t n_rows,
+                       int32_t *out);
 
     /*
      * Panels as floats, for many tiles of rows: out[n] = in[n], exactly; n is a multiple of panel_width. NULL where matmul
@@ -139,10 +148,24 @@ struct cpu_kernels {
     void (*finish_states)(uint32_t n_queries, uint32_t n_values, struct attention_state *state);
 };
 
+/* Words of a row for a group of n inputs: header and quads. */
+static inline uint32_t cpu_fixed_group_words(uint32_t n, uint32_t planes)
+{
+    return 2 + planes + n / 4 * planes;
+}
+
+/* Words of a row of n_inputs. */
+static inline uint32_t cpu_fixed_words(enum weight_type type, uint32_t n_inputs, uint32_t planes)
+{
+    const uint32_t n_groups = (n_inputs + weight_group(type) - 1) / weight_group(type);
+    return n_groups * cpu_fixed_group_words(0, planes) + n_inputs / 4 * planes;
+}
+
 /* The tables. NULL where the machine or the build lacks the instructions. */
 const struct cpu_kernels *cpu_kernels_generic(void);
 const struct cpu_kernels *cpu_kernels_avx2(void);
 const struct cpu_kernels *cpu_kernels_avx512(void);
+const struct cpu_kernels *cpu_kernels_avx512vnni(void); /* the same arithmetic */
 const struct cpu_kernels *cpu_kernels_avx512bf16(void);
 
 #endif

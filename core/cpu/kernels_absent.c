@@ -11,6 +11,11 @@ const struct cpu_kernels *cpu_kernels_avx512(void)
     return NULL;
 }
 
+const struct cpu_kernels *cpu_kernels_avx512vnni(void)
+{
+    return NULL;
+}
+
 const struct cpu_kernels *cpu_kernels_avx512bf16(void)
 {
     return NULL;

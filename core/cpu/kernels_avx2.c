@@ -12,8 +12,8 @@ enum { LANES = 8, PANEL_VECS = 2, TILE_ROWS = 6 };
 enum { PASS_ROWS = 6, PANELS_SIDE = 1 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_EACH_TALL_ROWS(X)
-enum { ROW_PANELS = 2 };
-#define FOR_EACH_ROW_PANELS(X) X(1) X(2)
+enum { QUANTISED_ROWS = 2 };
+#define FOR_EACH_QUANTISED_ROWS(X) X(1) X(2)
 #define KERNELS_NAME          "avx2"
 #define KERNELS_ARITHMETIC    "cpu-avx2-f32"
 
@@ -141,11 +141,28 @@ static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
         out[i] = half_from_float(in[i]);
 }
 
-typedef __m256i dwords;
+/* ---- integers of kernels_fixed.h and kernels_quantised.h, as in kernels_avx512.h ---- */
 
-static inline dwords load_packed(const char *from)
+typedef __m256i ints;
+
+static inline ints load_ints(const void *from)
 {
-    return _mm256_loadu_si256((const __m256i *)from);
+    return _mm256_loadu_si256(from);
+}
+
+static inline void store_ints(int32_t *to, ints value)
+{
+    _mm256_storeu_si256((__m256i *)to, value);
+}
+
+static inline ints ints_broadcast(int32_t value)
+{
+    return _mm256_set1_epi32(value);
+}
+
+static inline ints ints_from_floats(vec a)
+{
+    return _mm256_cvtps_epi32(a);
 }
 
 static inline vec load_scales(const char *from)
@@ -153,21 +170,37 @@ static inline vec load_scales(const char *from)
     return vec_load_f16((const uint16_t *)from);
 }
 
-/* `bits` bits of each dword from bit `first` on, as a signed or unsigned integer, or 4 bits less 8. */
-static inline __attribute__((always_inline)) vec bits_to_floats(dwords raw, uint32_t first, uint32_t bits, int has_minimum)
+static inline ints join_ints(ints high, ints low)
 {
-    if (bits == 8)
-        return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(raw, 24 - first), 24));
-    __m256i integers = _mm256_and_si256(_mm256_srli_epi32(raw, first), _mm256_set1_epi32(15));
-    if (!has_minimum)
-        integers = _mm256_sub_epi32(integers, _mm256_set1_epi32(8));
-    return _mm256_cvtepi32_ps(integers);
+    return _mm256_add_epi32(_mm256_slli_epi32(high, 8), low);
 }
 
-static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[2])
+static inline vec ints_to_floats(ints a)
 {
-    words[0] = bits_to_floats(raw, bits == 8 ? 16 * pair : 4 * pair, bits, has_minimum);
-    words[1] = bits_to_floats(raw, bits == 8 ? 16 * pair + 8 : 16 + 4 * pair, bits, has_minimum);
+    return _mm256_cvtepi32_ps(a);
+}
+
+static inline ints low_nibbles(ints raw)
+{
+    return _mm256_and_si256(raw, _mm256_set1_epi8(15));
+}
+
+static inline ints high_nibbles(ints raw)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(raw, 4), _mm256_set1_epi8(15));
+}
+
+static inline ints multiply_nibbles(ints sum, ints a, ints b, ints c, ints d)
+{
+    ints pairs = _mm256_add_epi16(_mm256_maddubs_epi16(a, b), _mm256_maddubs_epi16(c, d));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+static inline ints multiply_bytes(ints sum, ints a, ints b)
+{
+    ints low = _mm256_madd_epi16(_mm256_maddubs_epi16(low_nibbles(a), b), _mm256_set1_epi16(1));
+    ints high = _mm256_madd_epi16(_mm256_maddubs_epi16(high_nibbles(a), b), _mm256_set1_epi16(16));
+    return _mm256_add_epi32(sum, _mm256_add_epi32(low, high));
 }
 
 #include "core/cpu/kernels_floats.h"

@@ -16,8 +16,6 @@ enum { LANES = 16, PANEL_VECS = 2, TILE_ROWS = 12 };
 enum { PASS_ROWS = 6, PANELS_SIDE = 2 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_EACH_TALL_ROWS(X) X(7) X(8)
-enum { ROW_PANELS = 4 };
-#define FOR_EACH_ROW_PANELS(X) X(1) X(2) X(3) X(4)
 
 static inline vec vec_zero(void)
 {
@@ -129,13 +127,28 @@ static inline void store_four_rows(vec a, vec b, vec c, vec d, float *to, size_t
     }
 }
 
-/* ---- integers of kernels_quantised.h ---- */
+/* ---- integers of kernels_fixed.h and kernels_quantised.h ---- */
 
-typedef __m512i dwords;
+typedef __m512i ints;
 
-static inline dwords load_packed(const char *from)
+static inline ints load_ints(const void *from)
 {
     return _mm512_loadu_si512(from);
+}
+
+static inline void store_ints(int32_t *to, ints value)
+{
+    _mm512_storeu_si512(to, value);
+}
+
+static inline ints ints_broadcast(int32_t value)
+{
+    return _mm512_set1_epi32(value);
+}
+
+static inline ints ints_from_floats(vec a)
+{
+    return _mm512_cvtps_epi32(a);
 }
 
 static inline vec load_scales(const char *from)
@@ -143,26 +156,52 @@ static inline vec load_scales(const char *from)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 }
 
-/*
- * bfloat16 pairs of 4-bit integers: a table look-up of 16 bits by the low five bits of each half of a dword. The fifth bit belongs to
- * the next integer, so the table stands there twice.
- */
-static inline __m512i look_up_pairs(dwords raw, uint32_t pair, int has_minimum)
+/* high * 256 + low, exactly; the sums of a group stay below 2^23. */
+static inline ints join_ints(ints high, ints low)
 {
-    static const _Alignas(64) uint16_t from_minus_8[32] = {
-        0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
-        0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
-    static const _Alignas(64) uint16_t from_0[32] = {
-        0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170,
-        0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
-    const __m512i table = _mm512_load_si512(has_minimum ? from_0 : from_minus_8);
-    return _mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * pair), table);
+    return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
 }
 
-/* Byte i of each dword as a float. */
-static inline vec byte_to_float(dwords raw, uint32_t i)
+static inline vec ints_to_floats(ints a)
 {
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(raw, 24 - 8 * i), 24));
+    return _mm512_cvtepi32_ps(a);
 }
+
+static inline ints low_nibbles(ints raw)
+{
+    return _mm512_and_si512(raw, _mm512_set1_epi8(15));
+}
+
+static inline ints high_nibbles(ints raw)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(raw, 4), _mm512_set1_epi8(15));
+}
+
+/* Sums plus products of four bytes, a without sign; plus those of two such pairs, a and c below 16. */
+#ifdef __AVX512VNNI__
+static inline ints multiply_bytes(ints sum, ints a, ints b)
+{
+    return _mm512_dpbusd_epi32(sum, a, b);
+}
+
+static inline ints multiply_nibbles(ints sum, ints a, ints b, ints c, ints d)
+{
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, a, b), c, d);
+}
+#else
+static inline ints multiply_nibbles(ints sum, ints a, ints b, ints c, ints d)
+{
+    ints pairs = _mm512_add_epi16(_mm512_maddubs_epi16(a, b), _mm512_maddubs_epi16(c, d));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+
+/* By halves of a, so that no pair of products leaves 16 bits. */
+static inline ints multiply_bytes(ints sum, ints a, ints b)
+{
+    ints low = _mm512_madd_epi16(_mm512_maddubs_epi16(low_nibbles(a), b), _mm512_set1_epi16(1));
+    ints high = _mm512_madd_epi16(_mm512_maddubs_epi16(high_nibbles(a), b), _mm512_set1_epi16(16));
+    return _mm512_add_epi32(sum, _mm512_add_epi32(low, high));
+}
+#endif
 
 #endif

@@ -9,7 +9,8 @@
 #define KERNELS_NAME       "avx512bf16"
 #define KERNELS_ARITHMETIC "cpu-avx512bf16-bf16"
 
-enum { INPUTS_PER_WORD = 2 };
+enum { INPUTS_PER_WORD = 2, QUANTISED_ROWS = 6 };
+#define FOR_EACH_QUANTISED_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define KERNELS_WIDEN_PANELS NULL
 
 static inline vec load_weights(const void *from, enum weight_type type)
@@ -66,24 +67,10 @@ static void pack_inputs(const float *in, uint32_t n, float *words, size_t stride
     }
 }
 
-static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[1])
+/* The sums of the lower and the upper planes of a group, below 2^31. */
+static inline vec join_planes(const ints *sums)
 {
-    if (bits == 4) {
-        words[0] = _mm512_castsi512_ps(look_up_pairs(raw, pair, has_minimum));
-        return;
-    }
-    /* Eight bits are exact in bfloat16: the lower half of the float is zero. */
-    __m512i low = _mm512_castps_si512(byte_to_float(raw, 2 * pair)), high = _mm512_castps_si512(byte_to_float(raw, 2 * pair + 1));
-    words[0] = _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(low, 16), high));
-}
-
-/* Sums plus the two inputs of each word, the lower one first. */
-static inline vec add_words(vec sums, vec words)
-{
-    __m512i bits = _mm512_castps_si512(words);
-    vec low = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-    vec high = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
-    return vec_add(vec_add(sums, low), high);
+    return ints_to_floats(join_ints(sums[1], sums[0]));
 }
 
 #include "core/cpu/kernels_body.h"
@@ -91,7 +78,7 @@ static inline vec add_words(vec sums, vec words)
 const struct cpu_kernels *cpu_kernels_avx512bf16(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                    __builtin_cpu_supports("avx512dq")
                ? &table
                : NULL;

@@ -10,7 +10,7 @@
  * vec_within_exponents vec_keep vec_reduce_max vec_reduce_add store_four_rows load_words shorts_from_floats INPUTS_PER_WORD KERNELS_WIDEN_PANELS load_weights
  * load_stored multiply_words keep_in_pair store_attention_weights pack_inputs
  *
- * and for kernels_quantised.h dwords, load_packed, unpack_words, load_scales, add_words
+ * and what kernels_quantised.h lists
  *
  * kernels_floats.h has what a word is for the float32 paths. The same
  * source gives each path its own arithmetic class: they differ in what a word
@@ -22,8 +22,10 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "core/base/panic.h"
+#include "core/cpu/half.h"
 #include "core/cpu/kernels.h"
 
 #define KERNEL_INLINE static inline __attribute__((always_inline))
@@ -34,8 +36,8 @@ enum { PANEL_WIDTH = LANES * PANEL_VECS, KEY_VECS = CPU_KEY_TILE / LANES };
 enum { VEC_SHORTS = LANES * INPUTS_PER_WORD };
 
 #include "core/cpu/kernels_exp.h"
+#include "core/cpu/kernels_fixed.h"
 #include "core/cpu/kernels_quantised.h"
-#include "core/cpu/kernels_quantised_tiles.h"
 #include "core/cpu/kernels_products.h"
 #include "core/cpu/kernels_rows.h"
 #include "core/cpu/kernels_scores.h"
@@ -50,7 +52,9 @@ static const struct cpu_kernels table = {
     .shorts_from_floats = shorts_from_floats,
     .pack_inputs = pack_inputs,
     .pack_rows = pack_rows,
+    .input_planes = INPUT_PLANES,
     .matmul = matmul,
+    .fix_inputs = fix_inputs,
     .widen_panels = KERNELS_WIDEN_PANELS,
     .normalize = normalize,
     .rotate = rotate,

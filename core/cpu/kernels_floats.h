@@ -20,9 +20,10 @@ static inline vec load_weights(const void *from, enum weight_type type)
     return type == WEIGHT_F16 ? vec_load_f16(from) : vec_load_bf16(from);
 }
 
-static inline vec add_words(vec sums, vec words)
+/* The sums of the three planes of a group; the upper two together are below 2^31. */
+static inline vec join_planes(const ints *sums)
 {
-    return vec_add(sums, words);
+    return vec_multiply_add(ints_to_floats(join_ints(sums[2], sums[1])), vec_broadcast(256.0f), ints_to_floats(sums[0]));
 }
 
 static inline vec load_stored(const uint16_t *from)

@@ -16,8 +16,8 @@ typedef uint16_t vec_halves __attribute__((vector_size(8)));
 enum { PASS_ROWS = 4, PANELS_SIDE = 1 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4)
 #define FOR_EACH_TALL_ROWS(X)
-enum { ROW_PANELS = 2 };
-#define FOR_EACH_ROW_PANELS(X) X(1) X(2)
+enum { QUANTISED_ROWS = 2 };
+#define FOR_EACH_QUANTISED_ROWS(X) X(1) X(2)
 #define KERNELS_NAME          "generic"
 #define KERNELS_ARITHMETIC    "cpu-generic-f32"
 
@@ -157,13 +157,32 @@ static void shorts_from_floats(const float *in, uint16_t *out, size_t n)
         out[i] = half_from_float(in[i]);
 }
 
-typedef int32_t dwords __attribute__((vector_size(16)));
+/* ---- integers of kernels_fixed.h and kernels_quantised.h ---- */
 
-static inline dwords load_packed(const char *from)
+typedef int32_t ints __attribute__((vector_size(16)));
+
+static inline ints load_ints(const void *from)
 {
-    dwords value;
+    ints value;
     memcpy(&value, from, sizeof value);
     return value;
+}
+
+static inline void store_ints(int32_t *to, ints value)
+{
+    memcpy(to, &value, sizeof value);
+}
+
+static inline ints ints_broadcast(int32_t value)
+{
+    return (ints){value, value, value, value};
+}
+
+/* To nearest, halves away from zero. */
+static inline ints ints_from_floats(vec a)
+{
+    vec half = vec_select((vec_bits)(a < vec_zero()), vec_broadcast(-0.5f), vec_broadcast(0.5f));
+    return __builtin_convertvector(a + half, ints);
 }
 
 static inline vec load_scales(const char *from)
@@ -171,17 +190,39 @@ static inline vec load_scales(const char *from)
     return vec_load_f16((const uint16_t *)from);
 }
 
-/* `bits` bits of each dword from bit `first` on, as a signed or unsigned integer, or 4 bits less 8. */
-static inline __attribute__((always_inline)) vec bits_to_floats(dwords raw, uint32_t first, uint32_t bits, int has_minimum)
+/* high * 256 + low; below 2^31. */
+static inline ints join_ints(ints high, ints low)
 {
-    dwords integers = bits == 8 ? (dwords)((vec_bits)raw << (24 - first)) >> 24 : (raw >> first & 15) - (has_minimum ? 0 : 8);
-    return __builtin_convertvector(integers, vec);
+    return high * 256 + low;
 }
 
-static inline __attribute__((always_inline)) void unpack_words(dwords raw, uint32_t pair, uint32_t bits, int has_minimum, vec words[2])
+static inline vec ints_to_floats(ints a)
 {
-    words[0] = bits_to_floats(raw, bits == 8 ? 16 * pair : 4 * pair, bits, has_minimum);
-    words[1] = bits_to_floats(raw, bits == 8 ? 16 * pair + 8 : 16 + 4 * pair, bits, has_minimum);
+    return __builtin_convertvector(a, vec);
+}
+
+static inline ints low_nibbles(ints raw)
+{
+    return raw & 0x0f0f0f0f;
+}
+
+static inline ints high_nibbles(ints raw)
+{
+    return raw >> 4 & 0x0f0f0f0f;
+}
+
+/* Sums plus products of four bytes, a without sign. */
+static inline ints multiply_bytes(ints sum, ints a, ints b)
+{
+    const uint32_t quad = (uint32_t)b[0]; /* the same in every lane */
+    for (int i = 0; i < 32; i += 8)
+        sum += (a >> i & 255) * (int8_t)(quad >> i);
+    return sum;
+}
+
+static inline ints multiply_nibbles(ints sum, ints a, ints b, ints c, ints d)
+{
+    return multiply_bytes(multiply_bytes(sum, a, b), c, d);
 }
 
 #include "core/cpu/kernels_floats.h"

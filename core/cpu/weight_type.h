@@ -23,9 +23,6 @@ enum weight_type {
     WEIGHT_W8_G32,
 };
 
-/* Groups that an output of a type with minima may have. */
-enum { CPU_MAX_GROUPS_WITH_MINIMA = 512 };
-
 static inline bool weight_is_quantised(enum weight_type type)
 {
     return type >= WEIGHT_W4_G32;
@@ -48,6 +45,14 @@ static inline uint32_t weight_group(enum weight_type type)
     if (weight_bits(type) == 8)
         return type == WEIGHT_W8_G16 ? 16 : 32;
     return 32u << (type - (weight_has_minimum(type) ? WEIGHT_W4_G32_MIN : WEIGHT_W4_G32));
+}
+
+/* What stored integers have more than they mean. */
+static inline int32_t weight_offset(enum weight_type type)
+{
+    if (weight_bits(type) == 8)
+        return 128;
+    return weight_has_minimum(type) ? 0 : 8;
 }
 
 /* Bytes of a group of n inputs in a panel. */

@@ -47,9 +47,7 @@ static bool choose_quantised(const struct weights *w, const struct tensor_view *
     if (w->form != WEIGHT_FORM_NATIVE || !w->model->groups || !w->model->groups(t, &groups) || t->cols % 32)
         return false;
     for (type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++) {
-        bool fits = weight_bits(type) == groups.bits && weight_group(type) == groups.size &&
-                    weight_has_minimum(type) == groups.has_minimum;
-        if (fits && (!groups.has_minimum || t->cols <= CPU_MAX_GROUPS_WITH_MINIMA * groups.size)) {
+        if (weight_bits(type) == groups.bits && weight_group(type) == groups.size && weight_has_minimum(type) == groups.has_minimum) {
             *out = type;
             return true;
         }
@@ -320,14 +318,6 @@ static void fill_wide_panel(struct weights *w, const struct packed_matrix *matri
                 memcpy(out + (size_t)i * width + 2 * r, rows + (size_t)r * n_inputs + i, 2 * sizeof *out);
 }
 
-/* The low four bits of bytes 0, 2, 4 and 6, side by side. */
-static uint32_t gather_nibbles(uint64_t bytes)
-{
-    bytes &= 0x000f000f000f000fu;
-    bytes = (bytes | bytes >> 12) & 0x000000ff000000ffu;
-    return (uint32_t)(bytes | bytes >> 24) & 0xffffu;
-}
-
 /* Inputs of one output as they stand in a dword (kernels_quantised.h). */
 static uint32_t pack_dword(enum weight_type type, const int8_t *integers)
 {
@@ -335,11 +325,11 @@ static uint32_t pack_dword(enum weight_type type, const int8_t *integers)
     uint32_t dword;
     if (weight_bits(type) == 8) {
         memcpy(&dword, integers, sizeof dword);
-        return dword;
+        return dword ^ 0x80808080u; /* -128..127 becomes 0..255 */
     }
     memcpy(&bytes, integers, sizeof bytes);
     bytes = (bytes & 0x0f0f0f0f0f0f0f0fu) ^ (weight_has_minimum(type) ? 0 : 0x0808080808080808u); /* -8..7 becomes 0..15 */
-    return gather_nibbles(bytes) | gather_nibbles(bytes >> 8) << 16;
+    return (uint32_t)bytes | (uint32_t)(bytes >> 32) << 4;
 }
 
 /* A row as lane `lane` of a panel. */

@@ -33,6 +33,12 @@ static double input_value(float value)
     return kernels->inputs_per_word == 2 ? tiny_round_to_bfloat(value) : value;
 }
 
+/* Of inputs below one, as integers. */
+static double input_step(void)
+{
+    return kernels->input_planes == 2 ? 1 / 32600.0 : 1 / 8355000.0;
+}
+
 /* A random panel, and the values that it means: values[output][input]. */
 static void make_panel(enum weight_type type, uint32_t n_inputs, uint8_t *panel, double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS])
 {
@@ -50,9 +56,8 @@ static void make_panel(enum weight_type type, uint32_t n_inputs, uint8_t *panel,
             for (uint32_t i = 0; i < n; i++) {
                 uint32_t per_dword = 32 / bits, dword = 0, k = i % per_dword;
                 memcpy(&dword, panel + ((size_t)(i / per_dword) * width + o) * 4, sizeof dword);
-                int integer = bits == 8 ? (int8_t)(dword >> 8 * k) : (int)(dword >> (4 * (k / 2) + 16 * (k % 2)) & 15);
-                if (bits == 4 && !has_minimum)
-                    integer -= 8;
+                int integer = (int)(bits == 8 ? dword >> 8 * k & 255 : dword >> (8 * (k % 4) + 4 * (k / 4)) & 15);
+                integer -= bits == 8 ? 128 : has_minimum ? 0 : 8;
                 values[o][first + i] = integer * half_to_float(scales[o]) + (has_minimum ? half_to_float(minima[o]) : 0.0f);
             }
         }
@@ -69,6 +74,7 @@ static void make_panel(enum weight_type type, uint32_t n_inputs, uint8_t *panel,
 static void multiply(const void *panels, enum weight_type type, uint32_t n_inputs, uint32_t n_panels, const float *x, uint32_t rows,
                      const float *base, float *out)
 {
+    static int32_t fixed[CPU_MAX_TILE_ROWS * 2 * MAX_INPUTS];
     struct matmul m = {.panels = panels,
                        .type = type,
                        .n_inputs = n_inputs,
@@ -78,6 +84,10 @@ static void multiply(const void *panels, enum weight_type type, uint32_t n_input
                        .out = out,
                        .out_stride = (size_t)CPU_MAX_PANELS_AT_ONCE * kernels->panel_width + 3,
                        .add = base != NULL};
+    assert_true(rows * cpu_fixed_words(type, n_inputs, kernels->input_planes) <= sizeof fixed / sizeof fixed[0]);
+    for (uint32_t r = 0; r < rows; r += 5) /* in two or three parts, as workers do it */
+        kernels->fix_inputs(type, n_inputs, x, rows, r, rows - r < 5 ? rows - r : 5, fixed);
+    m.fixed = fixed;
     if (rows % 2) {
         m.ahead = panels;
         m.ahead_bytes = n_panels * weight_panel_bytes(type, n_inputs, kernels->panel_width);
@@ -109,12 +119,13 @@ static void check_type(enum weight_type type, uint32_t n_inputs)
             kernels->pack_inputs(x[r], n_inputs, tile, 1);
             multiply(panels + p * panel_bytes, type, n_inputs, 1, tile, 1, NULL, single[p][r]);
             for (uint32_t o = 0; o < width; o++) {
-                double expected = 0, magnitude = 0;
+                double expected = 0, magnitude = 0, rounded = 0;
                 for (uint32_t k = 0; k < n_inputs; k++) {
                     expected += values[o][k] * input_value(x[r][k]);
                     magnitude += (fabs(values[o][k]) + 2) * fabs(x[r][k]);
+                    rounded += (fabs(values[o][k]) + 2) * input_step() / 2;
                 }
-                if (!(fabs(single[p][r][o] - expected) <= 1e-6 * magnitude))
+                if (!(fabs(single[p][r][o] - expected) <= 1e-6 * magnitude + rounded))
                     fail_msg("type %d, %u inputs, output %u: %.9g, expected %.9g", type, n_inputs, o, single[p][r][o], expected);
             }
         }
@@ -145,6 +156,73 @@ static void test_all_types(void **state)
             check_type(type, inputs[i]);
 }
 
+/* One infinite input: its row has no number in it, the others are as before. */
+static void test_infinite_input(void **state)
+{
+    static uint8_t panel[MAX_PANEL_BYTES];
+    static double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS];
+    static float x[2][MAX_INPUTS], tile[2 * MAX_INPUTS], before[2 * (CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANEL_WIDTH + 3)],
+        after[2 * (CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANEL_WIDTH + 3)];
+    const uint32_t width = kernels->panel_width, stride = CPU_MAX_PANELS_AT_ONCE * width + 3;
+    for (enum weight_type type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++) {
+        make_panel(type, MAX_INPUTS, panel, values);
+        for (uint32_t k = 0; k < 2 * MAX_INPUTS; k++)
+            x[k / MAX_INPUTS][k % MAX_INPUTS] = uniform();
+        for (int i = 0; i < 2; i++) {
+            for (uint32_t r = 0; r < 2; r++)
+                kernels->pack_inputs(x[r], MAX_INPUTS, tile + r, 2);
+            multiply(panel, type, MAX_INPUTS, 1, tile, 2, NULL, i ? after : before);
+            x[1][77] = -INFINITY;
+        }
+        assert_memory_equal(before, after, width * sizeof *after);
+        for (uint32_t o = 0; o < width; o++) {
+            assert_false(isnan(before[stride + o]));
+            assert_true(isnan(after[stride + o]));
+        }
+    }
+}
+
+/* Inputs so small that their reciprocals are infinite, and zeros: the products are finite, and those of zeros zero. */
+static void test_tiny_inputs(void **state)
+{
+    static uint8_t panel[MAX_PANEL_BYTES];
+    static double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS];
+    static float x[MAX_INPUTS], tile[MAX_INPUTS], out[CPU_MAX_PANEL_WIDTH];
+    for (enum weight_type type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++) {
+        make_panel(type, MAX_INPUTS, panel, values);
+        for (float tiny = 1e-44f; tiny >= 0; tiny = tiny > 0 ? 0 : -1) {
+            for (uint32_t k = 0; k < MAX_INPUTS; k++)
+                x[k] = tiny;
+            kernels->pack_inputs(x, MAX_INPUTS, tile, 1);
+            multiply(panel, type, MAX_INPUTS, 1, tile, 1, NULL, out);
+            for (uint32_t o = 0; o < kernels->panel_width; o++)
+                assert_true(tiny > 0 ? fabsf(out[o]) < 1e-30f : out[o] == 0);
+        }
+    }
+}
+
+/* Paths of one arithmetic class give the same bits. */
+static void test_same_class(void **state)
+{
+    static uint8_t panel[MAX_PANEL_BYTES];
+    static double values[CPU_MAX_PANEL_WIDTH][MAX_INPUTS];
+    static float tile[MAX_INPUTS], out[2][CPU_MAX_PANEL_WIDTH];
+    const struct cpu_kernels *const both[] = {cpu_kernels_avx512(), cpu_kernels_avx512vnni()};
+    if (kernels != both[1])
+        skip();
+    assert_string_equal(both[0]->arithmetic, both[1]->arithmetic);
+    for (enum weight_type type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++) {
+        make_panel(type, MAX_INPUTS, panel, values);
+        for (uint32_t k = 0; k < MAX_INPUTS; k++)
+            tile[k] = uniform();
+        for (int i = 0; i < 2; i++) {
+            kernels = both[i];
+            multiply(panel, type, MAX_INPUTS, 1, tile, 1, NULL, out[i]);
+        }
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+    }
+}
+
 static void test_sizes(void **state)
 {
     /* 4 groups of 128 and one of 64, in panels of 32: 4 x 2048 + 1024 bytes of integers, 5 x 64 of scales. */
@@ -161,7 +239,7 @@ static void test_sizes(void **state)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "generic";
-    const struct cpu_kernels *const all[] = {cpu_kernels_generic(), cpu_kernels_avx2(), cpu_kernels_avx512(),
+    const struct cpu_kernels *const all[] = {cpu_kernels_generic(), cpu_kernels_avx2(), cpu_kernels_avx512(), cpu_kernels_avx512vnni(),
                                              cpu_kernels_avx512bf16()};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i] && strcmp(all[i]->name, name) == 0)
@@ -171,6 +249,7 @@ int main(int argc, char **argv)
         return 77;
     }
     rng_seed(&rng, 5);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_types), cmocka_unit_test(test_sizes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_types), cmocka_unit_test(test_infinite_input), cmocka_unit_test(test_tiny_inputs),
+                                       cmocka_unit_test(test_same_class), cmocka_unit_test(test_sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,110 @@
+/*
+ * Part of kernels_body.h: the inputs of products with integer weights, as integers too.
+ *
+ *     tile     [group 0][group 1] ... over the groups of the weights
+ *     group    scale[n_rows]                  float: an integer means integer * scale
+ *              sum[n_rows]                    float: of the group's inputs
+ *              start[INPUT_PLANES][n_rows]    int32: what a sum over weights that are stored with an offset begins with
+ *              quads[n / 4][INPUT_PLANES][n_rows]   four bytes of four neighbouring inputs
+ *
+ * An input is rounded to an integer v of INPUT_PLANES bytes below the group's largest magnitude: 24 bits where words are floats, 16
+ * where they are pairs of bfloat16. Planes are signed digits, v = plane 0 + 256 * plane 1 + 65536 * plane 2 with each in -128..127, as
+ * the multiplications of bytes want them. What is not finite makes the scale of its group no number, and so every output.
+ */
+#ifndef HEARSAY_CPU_KERNELS_FIXED_H
+#define HEARSAY_CPU_KERNELS_FIXED_H
+
+enum {
+    INPUT_PLANES = INPUTS_PER_WORD == 1 ? 3 : 2,
+    HEADER_WORDS = 2 + INPUT_PLANES, /* of a row and group */
+    MOST_GROUP = 128,
+};
+
+/* Below 127 * (65536 + 256 + 1) and 127 * (256 + 1) by more than a product's rounding. */
+#define LARGEST_FIXED (INPUT_PLANES == 3 ? 8355000.0f : 32600.0f)
+/* A group of smaller inputs counts as one with this magnitude: 1 / scale stays finite. */
+#define LEAST_MAGNITUDE 0x1p-100f
+#define INFINITE_BITS   0x7f800000u
+
+/* n inputs of one row, as floats. */
+KERNEL_INLINE void read_row(const float *words, uint32_t stride, uint32_t n, float *values)
+{
+    for (uint32_t i = 0; i < n / INPUTS_PER_WORD; i++) {
+        if (INPUTS_PER_WORD == 1) {
+            values[i] = words[i * stride];
+            continue;
+        }
+        uint32_t pair;
+        memcpy(&pair, words + i * stride, sizeof pair);
+        values[2 * i] = float_from_bits(pair << 16);
+        values[2 * i + 1] = float_from_bits(pair & 0xffff0000u);
+    }
+}
+
+/* Bits of the largest magnitude; as integers they are ordered, those of what is not finite above all others. */
+static uint32_t largest_bits(const float *values, uint32_t n)
+{
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits = float_bits(values[i]) & 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+/* One row's group: n inputs from values, which it changes, to header and quads of rows stride apart. offset: of the weights. */
+static void fix_group(float *values, uint32_t n, int32_t offset, uint32_t stride, float *header, int32_t *quads)
+{
+    _Alignas(64) int32_t fixed[MOST_GROUP];
+    _Alignas(64) int8_t planes[INPUT_PLANES][MOST_GROUP];
+    const uint32_t largest = largest_bits(values, n);
+    const bool finite = largest < INFINITE_BITS;
+    const float magnitude = finite && float_from_bits(largest) > LEAST_MAGNITUDE ? float_from_bits(largest) : LEAST_MAGNITUDE;
+    const float scale = finite ? magnitude / LARGEST_FIXED : NAN, inverse = LARGEST_FIXED / magnitude;
+    int32_t total = 0, sums[INPUT_PLANES] = {0};
+    if (!finite)
+        memset(values, 0, n * sizeof *values);
+    for (uint32_t i = 0; i < n; i += LANES)
+        store_ints(fixed + i, ints_from_floats(vec_multiply(vec_load(values + i), vec_broadcast(inverse))));
+    for (uint32_t i = 0; i < n; i++)
+        total += fixed[i];
+    for (uint32_t j = 0; j < INPUT_PLANES; j++) {
+        for (uint32_t i = 0; i < n; i++) {
+            planes[j][i] = (int8_t)fixed[i];
+            fixed[i] = (fixed[i] + 128) >> 8;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            sums[j] += planes[j][i];
+    }
+    header[0] = scale;
+    header[stride] = scale * (float)total;
+    for (uint32_t j = 0; j < INPUT_PLANES; j++) {
+        int32_t start = -offset * sums[j];
+        memcpy(header + (2 + j) * stride, &start, sizeof start);
+        for (uint32_t i = 0; i < n / 4; i++)
+            memcpy(quads + (i * INPUT_PLANES + j) * stride, planes[j] + 4 * i, 4);
+    }
+}
+
+/* Rows first .. first+n-1 of a tile. */
+static void fix_inputs(enum weight_type type, uint32_t n_inputs, const float *x, uint32_t n_tile_rows, uint32_t first, uint32_t n_rows,
+                       int32_t *out)
+{
+    const uint32_t group = weight_group(type);
+    const int32_t offset = weight_offset(type);
+    _Alignas(64) float values[MOST_GROUP];
+    for (uint32_t at = 0, n; at < n_inputs; at += n) {
+        n = n_inputs - at < group ? n_inputs - at : group;
+        for (uint32_t r = first; r < first + n_rows; r++) {
+            if (n_tile_rows == 1)
+                read_row(x, 1, n, values);
+            else
+                read_row(x + r, n_tile_rows, n, values);
+            fix_group(values, n, offset, n_tile_rows, (float *)out + r, out + HEADER_WORDS * n_tile_rows + r);
+        }
+        x += (size_t)n / INPUTS_PER_WORD * n_tile_rows;
+        out += (size_t)cpu_fixed_group_words(n, INPUT_PLANES) * n_tile_rows;
+    }
+}
+
+#endif
