@@ -11,6 +11,8 @@ enum { LANES = 8, PANEL_VECS = 2, TILE_ROWS = 6 };
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6)
 enum { PASS_ROWS = 6, PANELS_SIDE = 1 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+enum { BROAD_ROWS = 0 };
+#define FOR_EACH_BROAD_ROWS(X)
 #define FOR_EACH_TALL_ROWS(X)
 enum { QUANTISED_ROWS = 2 };
 #define FOR_EACH_QUANTISED_ROWS(X) X(1) X(2)

@@ -15,7 +15,9 @@ enum { LANES = 16, PANEL_VECS = 2, TILE_ROWS = 12 };
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 enum { PASS_ROWS = 6, PANELS_SIDE = 2 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#define FOR_EACH_TALL_ROWS(X) X(7) X(8)
+enum { BROAD_ROWS = 4 };
+#define FOR_EACH_BROAD_ROWS(X) X(3) X(4)
+#define FOR_EACH_TALL_ROWS(X)  X(7) X(8)
 
 static inline vec vec_zero(void)
 {

@@ -15,6 +15,8 @@ typedef uint16_t vec_halves __attribute__((vector_size(8)));
 #define FOR_EACH_ROW_COUNT(X) X(1) X(2) X(3) X(4)
 enum { PASS_ROWS = 4, PANELS_SIDE = 1 };
 #define FOR_EACH_PASS_ROWS(X) X(1) X(2) X(3) X(4)
+enum { BROAD_ROWS = 0 };
+#define FOR_EACH_BROAD_ROWS(X)
 #define FOR_EACH_TALL_ROWS(X)
 enum { QUANTISED_ROWS = 2 };
 #define FOR_EACH_QUANTISED_ROWS(X) X(1) X(2)

@@ -4,8 +4,9 @@
  * differs.
  *
  * Panels that are widened while they are multiplied leave little room for anything else, so they go in passes that take few
- * broadcasts for their sums: wide ones of up to PASS_ROWS rows with PANELS_SIDE panels side by side, or tall ones of all rows with
- * three vectors. Passes with the same panels follow each other, so the second finds them in cache.
+ * broadcasts for their sums: tall ones of all rows with three vectors, wide ones of up to PASS_ROWS rows with PANELS_SIDE panels
+ * side by side, broad ones of up to BROAD_ROWS rows with three panels. Passes with the same panels follow each other, so
+ * the second finds them in cache.
  */
 #ifndef HEARSAY_CPU_KERNELS_PRODUCTS_H
 #define HEARSAY_CPU_KERNELS_PRODUCTS_H
@@ -16,8 +17,8 @@ enum {
      * slowed that by a quarter (Zen 4). With so many a pass multiplies for about as long as its weights take to come. */
     ASKING_ROWS = INPUTS_PER_WORD == 1 ? 3 : 6,
     TALL_VECS = 3,
-    TALL_PANELS = 2 * TALL_VECS / PANEL_VECS, /* of two tall passes */
-    MOST_VECS = PANELS_SIDE * PANEL_VECS > TALL_VECS ? PANELS_SIDE * PANEL_VECS : TALL_VECS,
+    MOST_PANELS = 3, /* of two tall passes, or of a broad one */
+    MOST_VECS = MOST_PANELS * PANEL_VECS,
 };
 
 /* What a pass works on: some rows of a tile with some vectors of panels. */
@@ -89,49 +90,67 @@ typedef void pass_fn(enum weight_type type, const struct pass *pass);
     }
 #define NARROW_PASS_FOR(rows) PASS_FN(narrow_pass_##rows, rows, PANEL_VECS, 0, rows >= ASKING_ROWS)
 #define WIDE_PASS_FOR(rows)   PASS_FN(wide_pass_##rows, rows, PANELS_SIDE *PANEL_VECS, 0, true)
+#define BROAD_PASS_FOR(rows)  PASS_FN(broad_pass_##rows, rows, MOST_VECS, 0, true)
 #define TALL_PASSES_FOR(rows)                                                                                                      \
     PASS_FN(tall_pass_##rows, rows, TALL_VECS, 0, true)                                                                            \
     PASS_FN(next_tall_pass_##rows, rows, TALL_VECS, TALL_VECS, true)
 FOR_EACH_ROW_COUNT(NARROW_PASS_FOR)
 FOR_EACH_PASS_ROWS(WIDE_PASS_FOR)
+FOR_EACH_BROAD_ROWS(BROAD_PASS_FOR)
 FOR_EACH_TALL_ROWS(TALL_PASSES_FOR)
 
 #define NARROW_PASS_ENTRY(rows) [rows] = narrow_pass_##rows,
 #define WIDE_PASS_ENTRY(rows)   [rows] = wide_pass_##rows,
+#define BROAD_PASS_ENTRY(rows)  [rows] = broad_pass_##rows,
 #define TALL_PASSES_ENTRY(rows) [rows] = {tall_pass_##rows, next_tall_pass_##rows},
 static pass_fn *const narrow_passes[TILE_ROWS + 1] = {FOR_EACH_ROW_COUNT(NARROW_PASS_ENTRY)};
 static pass_fn *const wide_passes[PASS_ROWS + 1] = {FOR_EACH_PASS_ROWS(WIDE_PASS_ENTRY)};
+static pass_fn *const broad_passes[BROAD_ROWS + 1] = {[0] = NULL, FOR_EACH_BROAD_ROWS(BROAD_PASS_ENTRY)};
 static pass_fn *const tall_passes[TILE_ROWS + 1][2] = {[0] = {NULL}, FOR_EACH_TALL_ROWS(TALL_PASSES_ENTRY)};
 
-/* All rows of a tile with n_panels panels: one, or as many as panels_at_once says. */
-static void run_passes(const struct matmul *m, uint32_t n_panels, struct pass pass)
+/* All rows of a tile, in passes of at most so many. */
+static void run_passes_of(pass_fn *const *by_rows, uint32_t most_rows, const struct matmul *m, struct pass pass)
 {
-    if (n_panels == 1) {
-        narrow_passes[m->n_rows](m->type, &pass);
-        return;
-    }
-    const bool tall = n_panels == TALL_PANELS;
-    const uint32_t n = tall ? 2 : (m->n_rows + PASS_ROWS - 1) / PASS_ROWS;
+    const uint32_t n = (m->n_rows + most_rows - 1) / most_rows;
     pass.ahead_step /= n;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t rows = m->n_rows / n + (i < m->n_rows % n);
-        if (tall) {
-            tall_passes[m->n_rows][i](m->type, &pass);
-        } else {
-            wide_passes[rows](m->type, &pass);
-            pass.x += rows;
-            pass.out += rows * m->out_stride;
-        }
+        by_rows[rows](m->type, &pass);
+        pass.x += rows;
+        pass.out += rows * m->out_stride;
         pass.ahead += pass.ahead_step * pass.n_words;
     }
 }
 
-static uint32_t panels_at_once(const struct matmul *m)
+static void run_tall_passes(const struct matmul *m, struct pass pass)
+{
+    pass.ahead_step /= 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        tall_passes[m->n_rows][i](m->type, &pass);
+        pass.ahead += pass.ahead_step * pass.n_words;
+    }
+}
+
+static void run_passes(const struct matmul *m, uint32_t n_panels, struct pass pass)
+{
+    if (n_panels == 1)
+        narrow_passes[m->n_rows](m->type, &pass);
+    else if (n_panels < MOST_PANELS)
+        run_passes_of(wide_passes, PASS_ROWS, m, pass);
+    else if (tall_passes[m->n_rows][0])
+        run_tall_passes(m, pass);
+    else
+        run_passes_of(broad_passes, BROAD_ROWS, m, pass);
+}
+
+/* How many of the panels that are left go at once. */
+static uint32_t panels_at_once(const struct matmul *m, uint32_t left)
 {
     const bool widens = INPUTS_PER_WORD == 1 && m->type != WEIGHT_F32;
-    if (!widens || m->n_rows < ASKING_ROWS)
+    if (!widens || m->n_rows < ASKING_ROWS || left < PANELS_SIDE)
         return 1;
-    return tall_passes[m->n_rows][0] ? TALL_PANELS : PANELS_SIDE;
+    const bool broad = BROAD_ROWS > 0 && (m->n_rows <= BROAD_ROWS || m->n_rows > 2 * BROAD_ROWS);
+    return left >= MOST_PANELS && (broad || tall_passes[m->n_rows][0]) ? MOST_PANELS : PANELS_SIDE;
 }
 
 /* What follows n panels is asked for while they are multiplied: as much of it, and no more than that ahead, or with many inputs it
@@ -148,7 +167,6 @@ static void ask_ahead(const struct matmul *m, uint32_t following, uint32_t n, st
 
 static void matmul(const struct matmul *m)
 {
-    const uint32_t at_once = panels_at_once(m);
     struct pass pass = {
         .panels = m->panels,
         .panel_bytes = weight_panel_bytes(m->type, m->n_inputs, PANEL_WIDTH),
@@ -165,7 +183,7 @@ static void matmul(const struct matmul *m)
         return;
     }
     for (uint32_t p = 0, n; p < m->n_panels; p += n) {
-        n = m->n_panels - p < at_once ? 1 : at_once;
+        n = panels_at_once(m, m->n_panels - p);
         ask_ahead(m, p + n, n, &pass);
         run_passes(m, n, pass);
         pass.panels += n * pass.panel_bytes;
