@@ -30,6 +30,7 @@ enum stage {
 enum {
     COPY_PARTS = 8,
     FEWEST_ROWS = 2, /* of a chunk */
+    LAST_PART = 8,   /* of the last product: begins when seven eighths of its chunks have been taken */
 };
 
 /* ---- stages over rows ---- */
@@ -274,6 +275,15 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
     default:
         run_rows(f, worker, chunk);
     }
+}
+
+bool forward_ends_soon(const struct forward *f, uint32_t chunk)
+{
+    const struct product *p = &f->product;
+    if (f->stage != STAGE_LOGITS || f->first_output + group_outputs(f) < f->n_outputs)
+        return false;
+    uint32_t n_chunks = (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
+    return chunk >= n_chunks - n_chunks / LAST_PART;
 }
 
 uint32_t forward_advance(struct forward *f, uint32_t worker)

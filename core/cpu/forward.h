@@ -144,6 +144,8 @@ void forward_destroy(struct forward *forward);
 /* Takes a checked step; returns the number of chunks of its first stage. */
 uint32_t forward_begin(struct forward *forward, const struct step *step);
 void forward_run(struct forward *forward, uint32_t worker, uint32_t chunk);
+/* Whether little is left of the step when this chunk of the current stage is taken: 0.2 ms with a model of 135M parameters. */
+bool forward_ends_soon(const struct forward *forward, uint32_t chunk);
 uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of the next stage; 0: the step is done */
 
 /* forward_norms.c: normalises rows first .. last-1 of the norm stage into tiles. */

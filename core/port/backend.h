@@ -111,7 +111,8 @@ struct backend_ops {
     int (*submit)(struct backend *backend, const struct step *step);
     /* Takes one completion, in order of submission: 1 taken, 0 none yet. */
     int (*poll)(struct backend *backend, struct step_completion *out);
-    /* A descriptor that becomes readable when poll would return 1 (poll drains it), or -1 if there is none. */
+    /* A descriptor that becomes readable when poll would return 1, or -1 if there is none. Poll drains it. It may also become so once, a few
+     * hundred microseconds at most, before a step ends: who is awake then hears of the end at once. */
     int (*event_fd)(const struct backend *backend);
     /* Earliest time at which poll may return 1 if that is known (modelled durations), UINT64_MAX otherwise. */
     uint64_t (*next_deadline_ns)(const struct backend *backend);

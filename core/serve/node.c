@@ -377,6 +377,11 @@ uint64_t node_step(struct node *node, uint64_t now_ns)
     return earlier(next, node->check_ns);
 }
 
+bool node_is_computing(const struct node *node)
+{
+    return scheduler_in_step(node->scheduler);
+}
+
 bool node_was_busy(const struct node *node)
 {
     return node->busy;

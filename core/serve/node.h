@@ -56,6 +56,7 @@ int node_join(struct node *node, const char *address, struct error *err);
 uint64_t node_step(struct node *node, uint64_t now_ns);
 /* Whether the last step found anything to do: a busy loop spins on, an idle one may sleep. */
 bool node_was_busy(const struct node *node);
+bool node_is_computing(const struct node *node); /* a step is under way */
 
 /* Takes a request; its events follow. Never fails: a refusal is the final event. */
 void node_submit(struct node *node, struct request *request);

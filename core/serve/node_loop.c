@@ -24,11 +24,17 @@ enum {
  * moment is: whoever was just woken, the HTTP thread with the step's tokens or the worker of the next step, often waits for this very CPU. */
 static const uint64_t SPIN_NS = 200000;
 
+/* So long the loop stays awake for a step that is said to end soon. */
+static const uint64_t SOON_NS = 1000000;
+
 struct node_loop {
     struct node_loop_config config;
     pthread_t thread;
     int epoll_fd;
+    int backend_fd;
     bool must_poll; /* a source without a descriptor */
+    bool step_ends;         /* the backend's descriptor ended the last sleep */
+    uint64_t awake_until_ns; /* 0: no step ends soon */
     uint64_t idle_since_ns;   /* 0: busy */
     uint64_t typical_idle_ns; /* moving average of the time from one piece of work to the next */
     atomic_bool stopping;
@@ -37,7 +43,7 @@ struct node_loop {
 
 static int watch(struct node_loop *loop, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN};
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     return fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : HS_ERR_IO;
 }
 
@@ -59,7 +65,7 @@ static void sleep_until(struct node_loop *loop, uint64_t now_ns, uint64_t next_n
     uint64_t wait_ns = next_ns - now_ns < limit_ns ? next_ns - now_ns : limit_ns;
     struct timespec timeout = {.tv_sec = (time_t)(wait_ns / 1000000000u), .tv_nsec = (long)(wait_ns % 1000000000u)};
     struct epoll_event event;
-    epoll_pwait2(loop->epoll_fd, &event, 1, &timeout, NULL);
+    loop->step_ends = epoll_pwait2(loop->epoll_fd, &event, 1, &timeout, NULL) == 1 && event.data.fd == loop->backend_fd;
 }
 
 /* One look at everything; returns when the node wants to run again. */
@@ -93,13 +99,26 @@ static void end_idle(struct node_loop *loop, uint64_t now_ns)
     loop->idle_since_ns = 0;
 }
 
+/* Woken by the backend, but the step is not over: it will be soon. Or that was about a step that is; then the time is short. */
+static void await_end(struct node_loop *loop, uint64_t now_ns)
+{
+    loop->step_ends = false;
+    loop->awake_until_ns = now_ns + SOON_NS;
+    if (loop->config.step_ends)
+        loop->config.step_ends(loop->config.step_ends_arg);
+}
+
 static void wait_for_work(struct node_loop *loop, uint32_t round, uint64_t next_ns)
 {
     uint64_t now_ns = env_now_ns(loop->config.env);
     uint64_t spin_ns = loop->typical_idle_ns < SPIN_NS ? SPIN_NS : 0;
     if (!loop->idle_since_ns)
         loop->idle_since_ns = now_ns;
-    if (now_ns - loop->idle_since_ns >= spin_ns)
+    if (loop->step_ends && node_is_computing(loop->config.node))
+        await_end(loop, now_ns);
+    if (now_ns < loop->awake_until_ns)
+        sched_yield();
+    else if (now_ns - loop->idle_since_ns >= spin_ns)
         sleep_until(loop, now_ns, next_ns);
     else if (round < PAUSES)
         relax();
@@ -122,6 +141,8 @@ static void *run(void *arg)
             relax();
         } else if (busy) {
             end_idle(loop, env_now_ns(loop->config.env));
+            loop->step_ends = false;
+            loop->awake_until_ns = 0;
             idle = 0;
         } else {
             wait_for_work(loop, idle++, next_ns);
@@ -152,6 +173,7 @@ int node_loop_start(const struct node_loop_config *config, struct node_loop **ou
     int transport_fd = config->transport ? config->transport->ops->wait_fd(config->transport) : -1;
     int backend_fd = config->backend->ops->event_fd(config->backend);
     /* A backend without a descriptor may still name a deadline (modelled time); a transport without one must be polled. */
+    loop->backend_fd = backend_fd;
     loop->must_poll = config->transport && transport_fd < 0;
     int status = 0;
     if (watch(loop, node_inbox_wake_fd(config->inbox)) < 0 || watch(loop, transport_fd) < 0 || watch(loop, backend_fd) < 0)

@@ -317,6 +317,11 @@ void scheduler_admit(struct scheduler *scheduler, uint64_t now_ns)
     }
 }
 
+bool scheduler_in_step(const struct scheduler *scheduler)
+{
+    return scheduler->in_flight;
+}
+
 int scheduler_set_weight(struct scheduler *scheduler, const char *tenant, float weight)
 {
     return admission_set_weight(&scheduler->admission, tenant, weight);

@@ -62,6 +62,8 @@ bool scheduler_poll(struct scheduler *scheduler, uint64_t now_ns);
 /* Admits, forms a step and submits it if the backend is free; true if it did. */
 bool scheduler_run(struct scheduler *scheduler, uint64_t now_ns);
 
+bool scheduler_in_step(const struct scheduler *scheduler); /* one is under way */
+
 /* As admission_set_weight. */
 int scheduler_set_weight(struct scheduler *scheduler, const char *tenant, float weight);
 void scheduler_load(const struct scheduler *scheduler, struct scheduler_load *out);

@@ -191,6 +191,11 @@ static void wake_http(void *server)
     http_server_wake(server);
 }
 
+static void expect_http(void *server)
+{
+    http_server_expect(server);
+}
+
 static int open_node(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
@@ -229,6 +234,8 @@ static int start_loop(struct running_node *r, struct error *err)
         .transport = r->transport,
         .backend = r->backend,
         .env = &r->env,
+        .step_ends = expect_http,
+        .step_ends_arg = r->http,
         .poll = r->options.poll,
         .cpu = r->options.loop_cpu,
     };

@@ -1,14 +1,21 @@
 #include "core/serve/http/exchange.h"
 
 #include <ctype.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/base/panic.h"
 #include "core/serve/http/answer.h"
 #include "core/serve/http/watcher.h"
+
+/* A step that is said to end soon has ended by then; while an exchange waits awake its thread serves nobody else. */
+static const uint64_t EXPECT_NS = 1000000;
 
 /* The client's x-request-id if it is fit for a header, else one of our own. */
 static void choose_request_id(struct exchange *ex)
@@ -109,9 +116,34 @@ void exchange_wake_by_node(struct exchange *ex)
     server->to_wake = ex;
 }
 
+void exchange_expect(void *item)
+{
+    struct exchange *ex = item;
+    pthread_mutex_lock(&ex->lock);
+    bool expects = ex->suspended && ex->answer;
+    if (expects)
+        ex->expected_until_ns = env_now_ns(ex->server->config.env) + EXPECT_NS;
+    pthread_mutex_unlock(&ex->lock);
+    if (expects)
+        exchange_wake(ex);
+}
+
+/* Yields to those who compute until there is news, or too much time has passed. Holds the lock, but for the yielding. */
+static void wait_awake(struct exchange *ex)
+{
+    while (!ex->news && env_now_ns(ex->server->config.env) < ex->expected_until_ns) {
+        pthread_mutex_unlock(&ex->lock);
+        sched_yield();
+        pthread_mutex_lock(&ex->lock);
+    }
+    ex->expected_until_ns = 0;
+}
+
 bool exchange_sleep(struct exchange *ex)
 {
     pthread_mutex_lock(&ex->lock);
+    if (ex->expected_until_ns)
+        wait_awake(ex);
     bool sleep = !ex->news;
     ex->news = false;
     if (sleep) {
@@ -170,8 +202,17 @@ int exchange_watch(struct exchange *ex, bool has_deadline, struct api_error *err
     return 0;
 }
 
+void exchange_cork(struct exchange *ex, bool on)
+{
+    int value = on;
+    /* MHD never corks by itself (it relies on TCP_NODELAY and MSG_MORE), so it does not notice. */
+    if (ex->corked != on && setsockopt(ex->fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value) == 0)
+        ex->corked = on;
+}
+
 void exchange_complete(struct exchange *ex)
 {
+    exchange_cork(ex, false); /* the descriptor is still the connection's: MHD closes it later */
     if (ex->watched)
         watcher_remove(ex->server->watcher, ex->fd, ex->id);
     pthread_mutex_lock(&ex->lock);

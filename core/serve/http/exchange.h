@@ -32,6 +32,7 @@ struct exchange {
     struct MHD_Connection *connection; /* NULL once the request is over */
     bool suspended;
     bool news; /* something happened since MHD's thread last looked */
+    uint64_t expected_until_ns; /* so long it waits awake; 0: asleep */
     bool gone; /* the client left, or the server stops */
     struct {
         bool pending, expired;
@@ -51,6 +52,7 @@ struct exchange {
     char *path_copy;
     int fd;
     bool watched;
+    bool corked; /* the kernel holds back what is sent */
     struct strbuf body;
     bool body_too_large, close_after; /* close_after: what would follow on this connection would fare no better */
     uint64_t body_received;
@@ -73,6 +75,8 @@ void exchange_wake_by_node(struct exchange *exchange);
 void exchange_wake(struct exchange *exchange);
 /* Suspends the connection unless there is news (which is then taken); true if it sleeps now. On MHD's thread, inside a callback. */
 bool exchange_sleep(struct exchange *exchange);
+/* Tokens are about to come: an exchange that sleeps for its answer wakes and waits for them awake. Under the watcher's lock. */
+void exchange_expect(void *exchange);
 bool exchange_is_gone(struct exchange *exchange);
 /* The client left or the server stops: wakes the exchange and cancels its work. On the watcher's thread. */
 void exchange_abort(void *exchange);
@@ -80,6 +84,11 @@ void exchange_abort(void *exchange);
 void exchange_abort_unfinished(void *exchange);
 /* Wakes a query that took too long. On the watcher's thread. */
 void exchange_tick(void *exchange);
+/*
+ * While it is on, the kernel gathers what MHD sends (for 200 ms at most, and never more than a segment), so that pieces made right after each
+ * other, a stream's header and its first event, leave as one and wake the client once. On MHD's thread.
+ */
+void exchange_cork(struct exchange *exchange, bool on);
 /* The request is over for MHD. */
 void exchange_complete(struct exchange *exchange);
 /* Starts to watch the client. 0, or -1 with error filled. */

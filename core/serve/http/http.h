@@ -58,6 +58,11 @@ void http_server_destroy(struct http_server *server); /* NULL is fine */
  * one answer leave in one piece, and the node submits its next step before the HTTP threads take CPUs from it.
  */
 void http_server_wake(struct http_server *server);
+/*
+ * On the node's thread: a step is about to end. Where few wait, their connections are woken now and wait awake for what the step brings, a
+ * millisecond at most: the thread, the code and the connection's memory are then at hand, which a step's weights had driven out of the caches.
+ */
+void http_server_expect(struct http_server *server);
 /* The port really bound. */
 uint16_t http_server_port(const struct http_server *server);
 

@@ -80,7 +80,12 @@ static ssize_t read_stream(void *cls, uint64_t position, char *buffer, size_t ma
         answer_write_stream(ex->answer, &ex->stream);
         if (ex->stream.failed)
             return MHD_CONTENT_READER_END_WITH_ERROR;
-        if (!ex->stream.len && exchange_sleep(ex))
+        if (ex->answer->stream_over)
+            exchange_cork(ex, true); /* until the end of the body, which MHD sends apart */
+        if (ex->stream.len)
+            continue;
+        exchange_cork(ex, false);
+        if (exchange_sleep(ex))
             return 0;
     }
 }
@@ -100,5 +105,6 @@ enum MHD_Result exchange_respond_stream(struct exchange *ex, const char *node_na
     }
     add_headers(ex, response, "text/event-stream", node_name);
     MHD_add_response_header(response, "Cache-Control", "no-cache");
+    exchange_cork(ex, true); /* until read_stream has nothing more */
     return queue(ex, 200, response);
 }

@@ -28,6 +28,7 @@ enum {
     STOP_WAIT_ROUNDS = 200, /* of 50 ms */
     STOP_WAIT_MS = 10000,
     DELIVER_MS = 2000,
+    EXPECTED_AT_ONCE = 4, /* exchanges that wait awake: each takes CPU time from the end of the step */
 };
 
 /* ---- requests ---- */
@@ -346,6 +347,12 @@ void http_server_wake(struct http_server *server)
         exchange_wake(ex);
         exchange_unref(ex);
     }
+}
+
+void http_server_expect(struct http_server *server)
+{
+    if (watcher_count(server->watcher) <= EXPECTED_AT_ONCE)
+        watcher_visit(server->watcher, exchange_expect);
 }
 
 uint16_t http_server_port(const struct http_server *server)

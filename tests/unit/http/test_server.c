@@ -331,6 +331,40 @@ static void test_tenants_and_salts(void **state)
     assert_memory_not_equal(ids[0][0], ids[1][0], 32);
 }
 
+/* Woken before the tokens are there, and for nothing at all: the stream is whole either way, however many wait. */
+static void test_tokens_that_are_expected(void **state)
+{
+    enum { MOST = 6 };
+    static const char body[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":4}";
+    struct harness *h = *state;
+    harness_answer(h, "abcd", (struct fake_script){0});
+    for (int n = 1; n <= MOST; n += MOST - 1) {
+        int fd[MOST];
+        fake_node_pause(h->inbox, true);
+        for (int i = 0; i < n; i++) {
+            fd[i] = client_connect(h->port, 0);
+            client_send(fd[i], "POST", "/v1/completions", NULL, body, strlen(body));
+        }
+        for (int i = 0; i < n; i++)
+            client_await(fd[i], "\"text\":\"a\"");
+        http_server_expect(h->server);
+        http_server_expect(h->server);
+        fake_node_pause(h->inbox, false);
+        for (int i = 0; i < n; i++) {
+            struct strbuf text = {0};
+            struct reply reply = client_read(fd[i]);
+            bool done;
+            json_t *events = harness_events(&reply, &done);
+            harness_stream_text(events, 0, false, &text);
+            assert_string_equal(strbuf_text(&text), "abcd");
+            assert_true(done && reply.whole);
+            strbuf_fini(&text);
+            json_decref(events);
+            reply_fini(&reply);
+        }
+    }
+}
+
 static void test_tokenize_and_back(void **state)
 {
     struct harness *h = *state;
@@ -369,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_logprobs_end_where_the_text_ends),
         cmocka_unit_test(test_min_tokens_bars_stop_strings),
         cmocka_unit_test(test_tenants_and_salts),
+        cmocka_unit_test(test_tokens_that_are_expected),
         cmocka_unit_test(test_tokenize_and_back),
     };
     int failed = cmocka_run_group_tests(tests, setup, teardown);

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -26,6 +28,76 @@ struct bench {
     struct node_inbox *inbox;
     struct node_loop *loop;
 };
+
+/* The null backend behind a descriptor that is readable when half of a step's time has passed: it ends soon, that says. */
+struct early_backend {
+    struct backend backend;
+    struct backend *inner;
+    int fd; /* timerfd */
+    long half_ns;
+    atomic_uint steps;
+};
+
+static struct early_backend *early_of(const struct backend *backend)
+{
+    return (struct early_backend *)backend;
+}
+
+static void early_info(const struct backend *backend, struct backend_info *out)
+{
+    early_of(backend)->inner->ops->info(early_of(backend)->inner, out);
+}
+
+static int early_copy_page(struct backend *backend, uint32_t dst, uint32_t src)
+{
+    return early_of(backend)->inner->ops->copy_page(early_of(backend)->inner, dst, src);
+}
+
+static int early_submit(struct backend *backend, const struct step *step)
+{
+    struct early_backend *early = early_of(backend);
+    int status = early->inner->ops->submit(early->inner, step);
+    if (status == 0) {
+        atomic_fetch_add(&early->steps, 1);
+        struct itimerspec soon = {.it_value.tv_nsec = early->half_ns};
+        assert_int_equal(timerfd_settime(early->fd, 0, &soon, NULL), 0);
+    }
+    return status;
+}
+
+static int early_poll(struct backend *backend, struct step_completion *out)
+{
+    uint64_t n;
+    ssize_t bytes = read(early_of(backend)->fd, &n, sizeof n);
+    (void)bytes;
+    return early_of(backend)->inner->ops->poll(early_of(backend)->inner, out);
+}
+
+static int early_event_fd(const struct backend *backend)
+{
+    return early_of(backend)->fd;
+}
+
+static uint64_t early_next_deadline_ns(const struct backend *backend)
+{
+    return early_of(backend)->inner->ops->next_deadline_ns(early_of(backend)->inner);
+}
+
+static void early_destroy(struct backend *backend)
+{
+    struct early_backend *early = early_of(backend);
+    early->inner->ops->destroy(early->inner);
+    close(early->fd);
+    free(early);
+}
+
+static const struct backend_ops EARLY = {.info = early_info,
+                                         .copy_page = early_copy_page,
+                                         .submit = early_submit,
+                                         .poll = early_poll,
+                                         .event_fd = early_event_fd,
+                                         .next_deadline_ns = early_next_deadline_ns,
+                                         .destroy = early_destroy};
 
 static const uint32_t PROMPT[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
 
@@ -241,6 +313,45 @@ static void queries_are_answered(void **state)
     close_bench(&bench);
 }
 
+static void count(void *arg)
+{
+    atomic_fetch_add((atomic_uint *)arg, 1);
+}
+
+/* Steps that end just after they were said to, and long after: each is announced once, and every answer is whole. */
+static void an_end_is_announced(void **state)
+{
+    static const long durations_ns[] = {1200000, 8000000};
+    for (size_t i = 0; i < 2; i++) {
+        struct bench bench;
+        static struct asked asked;
+        struct error err;
+        atomic_uint announced = 0;
+        open_bench(&bench, 64, (uint64_t)durations_ns[i], false, NODE_POLL_ADAPTIVE);
+        node_destroy(bench.node);
+        struct early_backend *early = calloc(1, sizeof *early);
+        assert_non_null(early);
+        *early = (struct early_backend){
+            {&EARLY}, bench.backend, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), durations_ns[i] / 2, 0};
+        bench.backend = &early->backend;
+        struct node_config config = {.model_name = "m", .n_context = 4096};
+        assert_int_equal(node_create(&config, &bench.env, NULL, bench.backend, bench.metrics, &bench.node, &err), 0);
+        struct node_loop_config loop = {.node = bench.node, .inbox = bench.inbox, .backend = bench.backend, .env = &bench.env,
+                                        .step_ends = count, .step_ends_arg = &announced, .cpu = -1};
+        assert_int_equal(node_loop_start(&loop, &bench.loop, &err), 0);
+        ask(&asked, 8);
+        assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
+        await(&asked);
+        assert_int_equal(atomic_load(&asked.tokens), 8);
+        node_loop_stop(bench.loop, 1000000000);
+        bench.loop = NULL;
+        uint32_t steps = atomic_load(&early->steps);
+        assert_int_equal(steps, 8);
+        assert_in_range(atomic_load(&announced), 1, steps);
+        close_bench(&bench);
+    }
+}
+
 static void stopping_lets_answers_finish(void **state)
 {
     struct bench bench;
@@ -283,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_full_ring_refuses_and_a_cancel_gets_through),
         cmocka_unit_test(what_is_never_drained_is_failed),
         cmocka_unit_test(queries_are_answered),
+        cmocka_unit_test(an_end_is_announced),
         cmocka_unit_test(stopping_lets_answers_finish),
         cmocka_unit_test(stopping_at_once_fails_them),
     };
