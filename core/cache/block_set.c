@@ -306,6 +306,11 @@ uint64_t block_set_checksum(const struct block_set *set)
     return set->checksum;
 }
 
+uint64_t block_set_name_checksum(uint64_t name)
+{
+    return mix(name);
+}
+
 uint32_t block_set_page_names(const struct block_set *set, uint32_t page, uint64_t *out, uint32_t cap)
 {
     uint64_t first = (uint64_t)page << (64 - BLOCK_SET_PAGE_BITS);

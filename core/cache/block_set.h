@@ -49,6 +49,7 @@ void block_set_clear(struct block_set *set);
 uint32_t block_set_page_of(uint64_t name);
 uint64_t block_set_page_checksum(const struct block_set *set, uint32_t page);
 uint64_t block_set_checksum(const struct block_set *set); /* over all pages */
+uint64_t block_set_name_checksum(uint64_t name); /* what a name adds to them */
 /* Names of one page, ascending: writes up to cap and returns how many there are. */
 uint32_t block_set_page_names(const struct block_set *set, uint32_t page, uint64_t *out, uint32_t cap);
 size_t block_set_bytes(const struct block_set *set); /* memory held */

@@ -65,6 +65,7 @@ int cluster_create(const struct cluster_config *config, const struct env *env, s
         cluster_destroy(c);
         return HS_ERR_NO_MEMORY;
     }
+    region_open(c);
     *out = c;
     return 0;
 }
@@ -177,7 +178,8 @@ static void on_peer_up(struct cluster *c, const struct transport_event *event, u
     m->pushed = advert_sequence(c->advert); /* what came before, it pulls */
     m->gossiped_ns = 0;
     m->bucket = (struct bucket){0};
-    m->hello_ns = 0;
+    m->hello_ns = m->asked_ns = 0;
+    reads_reset(c, m);
     spread_hello(c, m, now_ns);
     swim_probe(c, m, now_ns);
 }
@@ -250,6 +252,10 @@ bool cluster_on_event(struct cluster *c, const struct transport_event *event, ui
         on_peer_down(c, event, now_ns);
         return true;
     }
+    if (event->kind == TRANSPORT_READ_DONE) {
+        reads_on_done(c, event, now_ns);
+        return true;
+    }
     if (event->kind != TRANSPORT_MESSAGE || !event->len || event->data[0] >= CLUSTER_MESSAGE_LIMIT)
         return false;
     counter_add(c->count.received_bytes, event->len);
@@ -272,9 +278,11 @@ uint64_t cluster_step(struct cluster *c, uint64_t now_ns)
     if (gossip < next)
         next = gossip;
     for (uint32_t i = 0; i < c->n_members; i++) {
-        uint64_t ask = sync_ask(c, c->members[i], now_ns);
+        uint64_t ask = sync_ask(c, c->members[i], now_ns), read = reads_step(c, c->members[i], now_ns);
         if (ask < next)
             next = ask;
+        if (read < next)
+            next = read;
     }
     if (now_ns >= c->next_metrics_ns) {
         c->next_metrics_ns = now_ns + SECOND;
@@ -288,8 +296,10 @@ void cluster_set_load(struct cluster *c, const struct cluster_load *load)
     uint32_t depth = c->config.push_back_depth;
     bool push_back = c->push_back ? load->waiting > depth / 2 : load->waiting >= depth;
     push_back |= load->push_back;
-    c->load_changed |= push_back != c->push_back || load->draining != c->load.draining || load->waiting != c->load.waiting ||
-                       load->running != c->load.running;
+    bool is_news = push_back != c->push_back || load->draining != c->load.draining || load->waiting != c->load.waiting ||
+                   load->running != c->load.running;
+    c->load_changed |= is_news;
+    c->load_news += is_news;
     c->push_back = push_back;
     c->load = *load;
     /* A rate that is no number would make peers refuse the whole digest. */

@@ -127,7 +127,7 @@ int cluster_join(struct cluster *cluster, const char *address, struct error *err
 /* Tells everyone that we go. */
 void cluster_leave(struct cluster *cluster);
 
-/* true: it was the cluster's and is dealt with. PEER_UP and PEER_DOWN always are. */
+/* true: it was the cluster's and is dealt with. PEER_UP, PEER_DOWN and READ_DONE always are. */
 bool cluster_on_event(struct cluster *cluster, const struct transport_event *event, uint64_t now_ns);
 /* Runs timers; returns when it wants to be called again. */
 uint64_t cluster_step(struct cluster *cluster, uint64_t now_ns);

@@ -110,6 +110,9 @@ bool cluster_metrics_register(struct cluster *c)
         {&m->pulls, "hearsay_gossip_pulls_total", "Deltas or manifests asked for."},
         {&m->manifests, "hearsay_gossip_manifests_total", "Tables of page checksums sent."},
         {&m->pages, "hearsay_gossip_pages_total", "Digest pages sent."},
+        {&m->reads, "hearsay_digest_reads_total", "One-sided reads of peers' digests that have ended."},
+        {&m->read_bytes, "hearsay_digest_read_bytes_total", "Bytes that they brought."},
+        {&m->read_failures, "hearsay_digest_read_failures_total", "Times that such reads failed or did not help: messages take over for a while."},
         {&m->rejected, "hearsay_gossip_rejected_total", "Cluster messages that were malformed or of another version."},
     };
     bool ok = true;

@@ -5,6 +5,8 @@
  * 4 + log2(n) peers in turn, and who learns something new from it relays the datagram once to as many random peers
  * (infect and die), a bounded number of hops; the few that this misses see the gap at the origin's next header in their turn and
  * pull from the origin. So one change costs a node at most 4 + log2(n) datagrams, whether it made the change or relays it.
+ *
+ * Where peers read our digest one-sidedly, rounds only carry news, at once, and a sign of life now and then.
  */
 #include <string.h>
 
@@ -13,6 +15,8 @@
 enum { DIRECT_PEERS = 16, PUSH_DATAGRAMS = 8, CHANGE_BYTES = 9 };
 
 static const uint64_t quick_interval_ns = 10 * MS;
+static const uint64_t sign_of_life_ns = 100 * MS; /* to peers that read us */
+static const uint64_t asked_lately_ns = 5 * SECOND;
 static const double fast_link_s = 0.020;
 
 struct wire_epoch gossip_epoch(const struct cluster *c)
@@ -56,13 +60,13 @@ bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now
 
 /* Rounds and relays leave the lower half to questions and their answers: else a short interval at a low rate would say nothing but
  * headers for ever, and what is missed would never be made good. */
-static bool has_spare(struct cluster *c, struct member *m, uint64_t now_ns)
+bool gossip_has_spare(struct cluster *c, struct member *m, uint64_t now_ns)
 {
     fill_bucket(c, &m->bucket, now_ns);
     return m->bucket.level > burst(c) / 2;
 }
 
-static void fill_header(struct cluster *c, struct wire_header *out)
+void gossip_fill_header(struct cluster *c, struct wire_header *out)
 {
     *out = (struct wire_header){
         .epoch = gossip_epoch(c),
@@ -87,7 +91,7 @@ uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_
         struct writer w;
         struct wire_header header;
         writer_init(&w, buffer, cluster_datagram_bytes(c));
-        fill_header(c, &header);
+        gossip_fill_header(c, &header);
         wire_begin_digest(&w, &header, hops, first);
         uint64_t next = advert_write_runs(c->advert, first, &w);
         if (!gossip_take(c, m, w.len, now_ns) || cluster_send(c, m, &w, TRANSPORT_UNRELIABLE) != 0)
@@ -129,11 +133,21 @@ static uint8_t hops_for(uint32_t n)
     return hops;
 }
 
+static bool has_changed(const struct cluster *c)
+{
+    return advert_sequence(c->advert) != c->round_sequence || c->load_changed;
+}
+
 static uint64_t interval(const struct cluster *c)
 {
-    bool changed = advert_sequence(c->advert) != c->round_sequence || c->load_changed;
-    bool quick = changed && quick_interval_ns < c->config.gossip_interval_ns;
+    bool quick = has_changed(c) && quick_interval_ns < c->config.gossip_interval_ns;
     return quick ? quick_interval_ns : c->config.gossip_interval_ns;
+}
+
+/* Of whom it is not known better: a peer that cannot read asks by message. */
+static bool is_read_by(const struct cluster *c, const struct member *m, uint64_t now_ns)
+{
+    return c->region.published && (!m->asked_ns || now_ns - m->asked_ns >= asked_lately_ns);
 }
 
 static void push_direct(struct cluster *c, struct member *m, bool is_quick, uint64_t now_ns)
@@ -141,9 +155,12 @@ static void push_direct(struct cluster *c, struct member *m, bool is_quick, uint
     bool slow_link = m->rtt_s > fast_link_s;
     if (is_quick && slow_link && now_ns - m->gossiped_ns < c->config.gossip_interval_ns)
         return;
-    if (!has_spare(c, m, now_ns))
+    bool has_news = m->pushed < advert_sequence(c->advert) || c->load_changed;
+    if (!has_news && is_read_by(c, m, now_ns) && now_ns - m->gossiped_ns < sign_of_life_ns)
+        return; /* it reads our header when it likes */
+    if (!gossip_has_spare(c, m, now_ns))
         return;
-    m->gossiped_ns = now_ns;
+    m->gossiped_ns = c->spoke_ns = now_ns;
     m->pushed = gossip_push(c, m, m->pushed + 1, 0, PUSH_DATAGRAMS, now_ns) - 1;
 }
 
@@ -162,7 +179,8 @@ static void round_epidemic(struct cluster *c, uint32_t n, uint64_t now_ns)
         if (!hears_us(m))
             continue;
         targets--;
-        if (has_spare(c, m, now_ns))
+        c->spoke_ns = now_ns;
+        if (gossip_has_spare(c, m, now_ns))
             m->pushed = gossip_push(c, m, c->round_sequence + 1, hops_for(n), PUSH_DATAGRAMS, now_ns) - 1;
     }
     c->round_at = (c->round_at + tried) % c->n_members;
@@ -180,7 +198,7 @@ void gossip_relay(struct cluster *c, const struct member *from, const struct wir
     uint32_t targets = fan_out(count_hearers(c));
     for (uint32_t tries = 4 * targets; tries && targets; tries--) {
         struct member *m = c->members[rng_below(&c->rng, c->n_members)];
-        if (m == from || !hears_us(m) || m->boot_id == digest->header.epoch.boot_id || !has_spare(c, m, now_ns) ||
+        if (m == from || !hears_us(m) || m->boot_id == digest->header.epoch.boot_id || !gossip_has_spare(c, m, now_ns) ||
             !gossip_take(c, m, len, now_ns))
             continue;
         targets--;
@@ -197,10 +215,18 @@ static void pump(struct cluster *c, uint64_t now_ns)
     c->pump.level -= (double)changes * CHANGE_BYTES;
 }
 
+/* Where peers read us, rounds without news tell nobody anything, so that news need not wait for its turn. */
+static uint64_t due_ns(const struct cluster *c)
+{
+    uint64_t from_ns = c->region.published && has_changed(c) && c->spoke_ns < c->round_ns ? c->spoke_ns : c->round_ns;
+    return from_ns + interval(c);
+}
+
 void gossip_step(struct cluster *c, uint64_t now_ns)
 {
     pump(c, now_ns);
-    if (now_ns - c->round_ns >= interval(c) && !c->left) {
+    if (now_ns >= due_ns(c) && !c->left) {
+        region_refresh(c);
         bool is_quick = interval(c) < c->config.gossip_interval_ns;
         uint32_t n = count_hearers(c);
         if (n <= DIRECT_PEERS)
@@ -212,11 +238,12 @@ void gossip_step(struct cluster *c, uint64_t now_ns)
         c->load_changed = false;
         counter_add(c->count.rounds, 1);
     }
+    c->region_due_ns = region_step(c, now_ns);
 }
 
 uint64_t gossip_next(const struct cluster *c)
 {
-    uint64_t next = c->round_ns + interval(c);
+    uint64_t next = due_ns(c) < c->region_due_ns ? due_ns(c) : c->region_due_ns;
     if (advert_pending(c->advert) && c->pump.filled_ns + quick_interval_ns < next)
         next = c->pump.filled_ns + quick_interval_ns;
     return next;

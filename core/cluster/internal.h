@@ -3,7 +3,8 @@
  *
  *     cluster.c   create, events, step          member.c    the table of members and what changes in it
  *     swim.h      probes and suspicion          spread.c    piggy-backed dissemination of member states
- *     gossip.c    digests out, pulls in         sync.c      replicas: what to ask for, what came
+ *     gossip.h    digests out, pulls in         (sync.c)    replicas: what to ask for, what came
+ *     region.h    our digest as pages           reads.h     those of peers, read one-sidedly
  *     books.c, intent.c, cost.c, regret.c, route.c: books.h   view.c      what people and tools see
  *
  * A member is found by its transport peer or by its process's boot id. `up` is the transport's word, `state` is SWIM's, and both
@@ -19,6 +20,9 @@
 #include "core/cluster/advert.h"
 #include "core/cluster/books.h"
 #include "core/cluster/cluster.h"
+#include "core/cluster/gossip.h"
+#include "core/cluster/reads.h"
+#include "core/cluster/region.h"
 #include "core/cluster/replica.h"
 #include "core/cluster/swim.h"
 #include "core/cluster/wire.h"
@@ -70,7 +74,9 @@ struct member {
     uint64_t replica_ns;                       /* last known equal to the origin's */
     uint64_t pushed;                           /* our last change sent there */
     uint64_t gossiped_ns, ask_at_ns, hello_ns; /* hello_ns: of ours that went out on this connection, 0: not yet */
+    uint64_t asked_ns; /* it asked by message last: 0: never */
     struct bucket bucket;
+    struct digest_reads reads;
     struct gauge *replica_gauge;
 };
 
@@ -100,7 +106,7 @@ enum cluster_limit {
 
 struct cluster_metrics {
     struct counter *sent_bytes, *received_bytes, *rounds, *relays, *pulls, *manifests, *pages, *rejected, *suspicions, *deaths,
-        *intents;
+        *intents, *reads, *read_bytes, *read_failures;
     struct counter *reasons[2][6], *outcomes[5];
     struct gauge *states[5], *health, *advertised, *unadvertised, *replica_age;
     struct limit *limits[CLUSTER_LIMITS];
@@ -135,8 +141,11 @@ struct cluster {
     struct replica_budget budget;
     struct cluster_load load;
     bool push_back, load_changed;
-    uint64_t load_version;
-    uint64_t round_ns, round_sequence;
+    uint64_t load_version, load_news; /* load_news: changes worth a round */
+    uint64_t round_ns, round_sequence, spoke_ns; /* spoke: a round had somebody to tell */
+    struct region region;
+    uint64_t region_due_ns;
+    uint32_t read_generations;
     struct bucket pump;
     uint32_t round_at;
 
@@ -160,29 +169,6 @@ void member_announce(struct cluster *c, struct member *m, bool gone);
 uint32_t members_live(const struct cluster *c);
 /* Drops members that have been dead or gone for long. */
 void members_reap(struct cluster *c, uint64_t now_ns);
-
-/* gossip.c */
-void gossip_step(struct cluster *c, uint64_t now_ns);
-uint64_t gossip_next(const struct cluster *c);
-struct wire_epoch gossip_epoch(const struct cluster *c);
-/* Sends changes from `first` on to m; returns the number behind the last one sent. */
-uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_t hops, uint32_t max_datagrams, uint64_t now_ns);
-/* Whether the peer's byte rate has room now; takes the bytes if so. */
-bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now_ns);
-void gossip_relay(struct cluster *c, const struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
-                  uint64_t now_ns);
-
-/* sync.c */
-/* It became alive: what we hold is told and what it holds is asked, without waiting for a round. */
-void sync_begin(struct cluster *c, struct member *m, uint64_t now_ns);
-void sync_on_digest(struct cluster *c, struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
-                    uint64_t now_ns);
-void sync_on_pull(struct cluster *c, struct member *from, const struct wire_pull *pull, uint64_t now_ns);
-void sync_on_page_request(struct cluster *c, struct member *from, const struct wire_page_request *request, uint64_t now_ns);
-void sync_on_manifest(struct cluster *c, struct member *from, const struct wire_manifest *manifest, uint64_t now_ns);
-void sync_on_page(struct cluster *c, struct member *from, const struct wire_page *page, uint64_t now_ns);
-/* Asks for what is missing, if it is time; returns when to ask next. */
-uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns);
 
 /* cluster.c */
 /* 0 or the transport's error; counts bytes. */

@@ -1,5 +1,7 @@
 #include "core/cluster/replica.h"
 
+#include <string.h>
+
 #include "core/base/panic.h"
 
 void replica_init(struct replica *r, struct replica_budget *budget)
@@ -109,7 +111,8 @@ void replica_apply_manifest(struct replica *r, uint64_t sequence, const uint8_t 
 {
     if (!r->set || sequence < r->sequence)
         return;
-    r->sequence = sequence;
+    r->sequence = r->manifest_sequence = sequence;
+    memcpy(r->manifest, checksums, sizeof r->manifest);
     r->capped = false; /* what did not fit differs, and is fetched again if there is room now */
     r->corrected = false;
     for (uint32_t page = 0; page < BLOCK_SET_PAGES; page++) {
@@ -150,6 +153,17 @@ static bool page_is_sound(const struct wire_page *page)
     return true;
 }
 
+/* As of which sequence the page is complete: later than it states, if nothing had changed in it until the manifest. */
+static uint64_t as_of(const struct replica *r, const struct wire_page *page)
+{
+    if (page->sequence >= r->manifest_sequence)
+        return page->sequence;
+    uint64_t checksum = 0;
+    for (uint32_t i = 0; i < page->n; i++)
+        checksum += block_set_name_checksum(wire_name(page->names, i));
+    return checksum == r->manifest[page->page] ? r->manifest_sequence : page->sequence;
+}
+
 static void remove_missing(struct replica *r, const struct wire_page *page)
 {
     uint64_t old[256];
@@ -168,13 +182,15 @@ static void remove_missing(struct replica *r, const struct wire_page *page)
 
 bool replica_apply_page(struct replica *r, const struct wire_page *page)
 {
-    if (!r->set || !wire_epoch_equal(r->epoch, page->epoch) || !r->stale[page->page] ||
-        page->sequence < r->page_changed[page->page] || !page_is_sound(page))
+    if (!r->set || !wire_epoch_equal(r->epoch, page->epoch) || !r->stale[page->page] || !page_is_sound(page))
+        return false;
+    uint64_t sequence = as_of(r, page);
+    if (sequence < r->page_changed[page->page])
         return false;
     remove_missing(r, page);
     for (uint32_t i = 0; i < page->n; i++)
         add(r, wire_name(page->names, i));
-    r->page_as_of[page->page] = page->sequence;
+    r->page_as_of[page->page] = sequence;
     set_stale(r, page->page, false);
     return true;
 }

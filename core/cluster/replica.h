@@ -4,7 +4,8 @@
  *     deltas in order        sequence = last change applied
  *     header: target         the origin is at `target` with that checksum; behind it: pull deltas
  *     manifest               page checksums at one sequence: pages that differ become stale, the rest is as of that sequence
- *     page                   a whole page as of a sequence: takes the place of a stale one
+ *     page                   a whole page as of a sequence: takes the place of a stale one; if it is older than the manifest and its
+ *                            checksum is the manifest's, it is as of the manifest
  *
  * The rules that make it equal to the origin's set once quiet, whatever the network drops, doubles or reorders:
  *  - a change is applied only as number sequence + 1; lower numbers are duplicates, higher ones a gap;
@@ -39,6 +40,7 @@ struct replica {
     bool stale[BLOCK_SET_PAGES];
     uint64_t page_as_of[BLOCK_SET_PAGES];   /* changes up to here are in the page's content */
     uint64_t page_changed[BLOCK_SET_PAGES]; /* last change seen that named the page */
+    uint64_t manifest_sequence, manifest[BLOCK_SET_PAGES]; /* the last one */
 };
 
 /* What is missing: flags. A lasting stream of deltas does not keep stale pages from being asked for. */

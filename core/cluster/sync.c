@@ -1,13 +1,14 @@
 /*
  * Anti-entropy, the listening side, and what the origin answers. The listener drives: it knows what it lacks, asks, and asks again
  * when no answer came; the origin keeps nothing per listener but its byte rate, so an answer cut short by the rate is just a part.
+ * Where peers' pages can be read one-sidedly, it reads instead of asking, and asks only when that fails (reads.h).
  */
 #include <string.h>
 
 #include "core/base/log.h"
 #include "core/cluster/internal.h"
 
-enum { PULL_DATAGRAMS = 32, SNAPSHOT_SLACK = 512 };
+enum { PULL_DATAGRAMS = 32 };
 
 static const uint64_t grace_ns = 2 * MS; /* pushes under way may fill a gap by themselves */
 static const uint64_t ask_floor_ns = 20 * MS;
@@ -99,6 +100,7 @@ void sync_on_digest(struct cluster *c, struct member *from, const struct wire_di
 
 void sync_on_pull(struct cluster *c, struct member *from, const struct wire_pull *pull, uint64_t now_ns)
 {
+    from->asked_ns = now_ns;
     uint64_t sequence = advert_sequence(c->advert);
     bool same_epoch = wire_epoch_equal(pull->epoch, gossip_epoch(c)) && pull->have <= sequence;
     if (!same_epoch) {
@@ -106,7 +108,7 @@ void sync_on_pull(struct cluster *c, struct member *from, const struct wire_pull
         return;
     }
     uint64_t behind = sequence - pull->have;
-    bool deltas_serve = advert_covers(c->advert, pull->have + 1) && behind <= block_set_len(advert_set(c->advert)) + SNAPSHOT_SLACK;
+    bool deltas_serve = advert_covers(c->advert, pull->have + 1) && behind <= block_set_len(advert_set(c->advert)) + SYNC_SNAPSHOT_SLACK;
     if (!pull->manifest && deltas_serve) {
         uint64_t next = gossip_push(c, from, pull->have + 1, 0, PULL_DATAGRAMS, now_ns);
         if (next > from->pushed + 1)
@@ -146,6 +148,7 @@ static bool send_page(struct cluster *c, struct member *to, uint32_t page, uint6
 
 void sync_on_page_request(struct cluster *c, struct member *from, const struct wire_page_request *request, uint64_t now_ns)
 {
+    from->asked_ns = now_ns;
     if (!wire_epoch_equal(request->epoch, gossip_epoch(c))) {
         gossip_push(c, from, advert_sequence(c->advert) + 1, 0, 1, now_ns);
         return;
@@ -208,6 +211,12 @@ uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns)
     if (!need) {
         m->ask_at_ns = 0;
         return UINT64_MAX;
+    }
+    if (reads_work(c, m, now_ns) && reads_ask(c, m, need, now_ns))
+        return UINT64_MAX; /* until they have ended */
+    if (reads_work(c, m, now_ns)) {
+        m->ask_at_ns = now_ns + grace_ns;
+        return m->ask_at_ns;
     }
     uint64_t wait = grace_ns; /* what we answer takes from the same rate as what we ask: it must not crowd the questions out */
     if (send_ask(c, m, need, now_ns)) {

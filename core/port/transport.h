@@ -110,8 +110,9 @@ struct transport_ops {
     int (*publish)(struct transport *transport, uint32_t region, uint32_t n_pages, uint32_t page_bytes);
     /* Replaces the content of a page of ours. 0 or HS_ERR_UNSUPPORTED, HS_ERR_NOT_FOUND (not published), HS_ERR_RANGE. */
     int (*write_page)(struct transport *transport, uint32_t region, uint32_t page, const void *data, uint32_t len);
-    /* Reads a page of a peer; completes as READ_DONE (of two reads of one page under way either may bring the older content). expected: the length that it will hardly exceed (a longer one takes a second
-     * read), 0: unknown. 0 or HS_ERR_UNSUPPORTED, HS_ERR_BUSY (at least 16 of one peer may be under way), HS_ERR_CLOSED, HS_ERR_NOT_FOUND. */
+    /* Reads a page of a peer; completes as READ_DONE. Of two reads of one page under way at once either may bring the older content.
+     * expected: the length that it will hardly exceed (a longer one takes a second read), 0: unknown. 0 or HS_ERR_UNSUPPORTED,
+     * HS_ERR_BUSY (at least 16 of one peer may be under way), HS_ERR_CLOSED, HS_ERR_NOT_FOUND. */
     int (*read_page)(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie);
     /* Lets a peer go, and in time its number: nothing more is sent to it or tried; it may still call us. Reads under way still end
      * with READ_DONE. */

@@ -10,254 +10,168 @@
 #include <cmocka.h>
 
 #include "core/base/log.h"
-#include "core/base/u64_map.h"
-#include "tests/unit/cluster/world.h"
+#include "tests/unit/cluster/digests.h"
 
 static const struct world_link lan = {.delay_ns = 200000, .jitter_ns = 100000};
 static const struct world_link bad = {.delay_ns = 3 * MS, .jitter_ns = 10 * MS, .loss = 0.15, .duplication = 0.15};
 
-static struct world w;
-/* The truth: what each node's tree holds. */
-static struct u64_map held[WORLD_NODES_MAX];
-static struct rng rng;
-
-static void start_with(uint32_t n, uint64_t seed, const struct world_link *link, const struct cluster_config *config)
-{
-    printf("    seed %llu\n", (unsigned long long)seed);
-    rng_seed(&rng, seed);
-    world_start(&w, n, seed, config, link);
-    assert_true(world_run_until(&w, world_all_routable, 15 * SECOND));
-}
-
-static void start(uint32_t n, uint64_t seed, const struct world_link *link)
-{
-    struct cluster_config config = world_config();
-    start_with(n, seed, link, &config);
-}
-
-static void stop(void)
-{
-    world_stop(&w);
-    for (uint32_t i = 0; i < WORLD_NODES_MAX; i++) {
-        u64_map_fini(&held[i]);
-        held[i] = (struct u64_map){0};
-    }
-}
-
-/* A name says who holds it, so that "somebody holds it" tells whose replica has it. */
-static void add(uint32_t node, uint32_t n)
-{
-    uint64_t names[256];
-    assert_true(n <= 256);
-    for (uint32_t i = 0; i < n; i++) {
-        names[i] = rng_u64(&rng);
-        u64_map_put(&held[node], names[i], 1);
-    }
-    w.nodes[node].digest.added(w.nodes[node].digest.self, 1, names, n);
-    world_kick(&w.nodes[node]);
-}
-
-static void drop(uint32_t node, uint32_t n)
-{
-    uint64_t name, value;
-    size_t cursor = 0;
-    while (n-- && u64_map_next(&held[node], &cursor, &name, &value)) {
-        w.nodes[node].digest.removed(w.nodes[node].digest.self, &name, 1);
-        u64_map_remove(&held[node], name);
-        cursor = 0;
-    }
-    world_kick(&w.nodes[node]);
-}
-
-static bool knows(uint32_t at, uint32_t origin)
-{
-    if (world_view(&w, at, origin).replica_blocks != held[origin].len)
-        return false;
-    uint64_t name, value;
-    size_t cursor = 0;
-    struct radix_listener *digest = &w.nodes[at].digest;
-    while (u64_map_next(&held[origin], &cursor, &name, &value))
-        if (!digest->held_elsewhere(digest->self, name))
-            return false;
-    return true;
-}
-
-static bool all_equal(struct world *world)
-{
-    for (uint32_t a = 0; a < world->n; a++)
-        for (uint32_t b = 0; b < world->n; b++)
-            if (a != b && world->nodes[a].cluster && world->nodes[b].cluster && !knows(a, b))
-                return false;
-    return true;
-}
-
-/* World time passes in steps, because looking at everything after every event would take long. */
-static uint64_t time_until_equal(uint64_t at_most_ns)
-{
-    uint64_t from_ns = w.now_ns;
-    while (!all_equal(&w) && w.now_ns - from_ns < at_most_ns)
-        world_run(&w, 5 * MS);
-    assert_true(all_equal(&w));
-    return w.now_ns - from_ns;
-}
-
 static void test_change_is_known_quickly(void **state)
 {
-    start(4, 1, &lan);
-    world_run(&w, SECOND);
-    add(2, 62); /* a thousand tokens */
-    uint64_t took_ns = time_until_equal(SECOND);
+    digests_start(4, 1, &lan);
+    world_run(&digests.world, SECOND);
+    digests_add(2, 62); /* a thousand tokens */
+    uint64_t took_ns = digests_until_equal(SECOND);
     printf("    known after %.1f ms\n", (double)took_ns / 1e6);
     assert_true(took_ns <= 25 * MS);
-    drop(2, 30);
-    assert_true(time_until_equal(SECOND) <= 25 * MS);
-    stop();
+    digests_drop(2, 30);
+    assert_true(digests_until_equal(SECOND) <= 25 * MS);
+    digests_stop();
 }
 
 static void test_equal_after_quiet_on_a_bad_link(void **state)
 {
     for (uint64_t seed = 20; seed < 23; seed++) {
-        start(5, seed, &bad);
+        digests_start(5, seed, &bad);
         for (int round = 0; round < 150; round++) {
-            uint32_t node = (uint32_t)rng_below(&rng, 5);
-            if (rng_below(&rng, 3))
-                add(node, 1 + (uint32_t)rng_below(&rng, 200));
+            uint32_t node = (uint32_t)rng_below(&digests.rng, 5);
+            if (rng_below(&digests.rng, 3))
+                digests_add(node, 1 + (uint32_t)rng_below(&digests.rng, 200));
             else
-                drop(node, (uint32_t)rng_below(&rng, 200));
-            world_run(&w, rng_below(&rng, 60) * MS);
+                digests_drop(node, (uint32_t)rng_below(&digests.rng, 200));
+            world_run(&digests.world, rng_below(&digests.rng, 60) * MS);
         }
-        uint64_t took_ns = time_until_equal(10 * SECOND);
+        uint64_t took_ns = digests_until_equal(10 * SECOND);
         printf("    equal %.0f ms after quiet\n", (double)took_ns / 1e6);
-        stop();
+        digests_stop();
     }
 }
 
 /* A newcomer fetches what is older than the log by pages. */
 static void test_snapshot_for_a_late_joiner(void **state)
 {
-    start(3, 30, &lan);
+    digests_start(3, 30, &lan);
     for (int i = 0; i < 150; i++) { /* past the log's 16,384 changes */
-        add(0, 200);
-        drop(0, 160);
-        world_run(&w, 20 * MS);
+        digests_add(0, 200);
+        digests_drop(0, 160);
+        world_run(&digests.world, 20 * MS);
     }
-    assert_int_equal(held[0].len, 6000);
+    assert_int_equal(digests.held[0].len, 6000);
     struct cluster_config config = world_config();
-    world_crash(&w, 2);
-    held[2] = (struct u64_map){0};
-    world_boot(&w, 2, &config);
-    time_until_equal(10 * SECOND);
-    assert_true(world_metric(&w.nodes[0], "hearsay_gossip_manifests_total ") >= 1);
-    assert_true(world_metric(&w.nodes[0], "hearsay_gossip_pages_total ") >= 200);
-    stop();
+    world_crash(&digests.world, 2);
+    digests.held[2] = (struct u64_map){0};
+    world_boot(&digests.world, 2, &config);
+    digests_until_equal(10 * SECOND);
+    assert_true(world_metric(&digests.world.nodes[0], "hearsay_gossip_manifests_total ") >= 1);
+    assert_true(world_metric(&digests.world.nodes[0], "hearsay_gossip_pages_total ") >= 200);
+    digests_stop();
 }
 
 static bool drop_pages(struct world *world, uint32_t from, uint32_t to, const uint8_t *data, size_t len)
 {
-    return data[0] == 8 && to == 1 && rng_below(&rng, 2) == 0;
+    return data[0] == 8 && to == 1 && rng_below(&digests.rng, 2) == 0;
 }
 
 static void test_gap_is_pulled(void **state)
 {
-    start(3, 31, &lan);
-    w.is_dropped = drop_pages; /* half of all digests towards node 1 */
+    digests_start(3, 31, &lan);
+    digests.world.is_dropped = drop_pages; /* half of all digests towards node 1 */
     for (int i = 0; i < 60; i++) {
-        add(0, 20);
-        world_run(&w, 15 * MS);
+        digests_add(0, 20);
+        world_run(&digests.world, 15 * MS);
     }
-    uint64_t took_ns = time_until_equal(3 * SECOND);
+    uint64_t took_ns = digests_until_equal(3 * SECOND);
     printf("    equal after %.0f ms\n", (double)took_ns / 1e6);
-    assert_true(world_metric(&w.nodes[1], "hearsay_gossip_pulls_total ") > 5);
-    stop();
+    assert_true(world_metric(&digests.world.nodes[1], "hearsay_gossip_pulls_total ") > 5);
+    digests_stop();
 }
 
 static void test_flush_starts_a_new_epoch(void **state)
 {
-    start(3, 32, &lan);
-    add(0, 200);
-    time_until_equal(SECOND);
-    cluster_new_epoch(w.nodes[0].cluster);
-    u64_map_fini(&held[0]);
-    held[0] = (struct u64_map){0};
-    add(0, 3);
-    time_until_equal(SECOND);
+    digests_start(3, 32, &lan);
+    digests_add(0, 200);
+    digests_until_equal(SECOND);
+    cluster_new_epoch(digests.world.nodes[0].cluster);
+    u64_map_fini(&digests.held[0]);
+    digests.held[0] = (struct u64_map){0};
+    digests_add(0, 3);
+    digests_until_equal(SECOND);
     /* A restart, too: nothing of the old process is believed. */
     struct cluster_config config = world_config();
-    world_crash(&w, 0);
-    u64_map_fini(&held[0]);
-    held[0] = (struct u64_map){0};
-    world_boot(&w, 0, &config);
-    assert_true(world_run_until(&w, world_all_routable, 10 * SECOND));
-    assert_int_equal(world_view(&w, 1, 0).replica_blocks, 0);
-    add(0, 10);
-    time_until_equal(2 * SECOND);
-    stop();
+    world_crash(&digests.world, 0);
+    u64_map_fini(&digests.held[0]);
+    digests.held[0] = (struct u64_map){0};
+    world_boot(&digests.world, 0, &config);
+    assert_true(world_run_until(&digests.world, world_all_routable, 10 * SECOND));
+    assert_int_equal(world_view(&digests.world, 1, 0).replica_blocks, 0);
+    digests_add(0, 10);
+    digests_until_equal(2 * SECOND);
+    digests_stop();
 }
 
 static void test_byte_rate_is_capped(void **state)
 {
     struct cluster_config config = world_config();
     config.gossip_bytes_per_s = 20000;
-    start_with(3, 33, &lan, &config);
-    memset(w.gossip_bytes, 0, sizeof w.gossip_bytes);
-    uint64_t from_ns = w.now_ns;
+    digests_start_with(3, 33, &lan, &config);
+    memset(digests.world.gossip_bytes, 0, sizeof digests.world.gossip_bytes);
+    uint64_t from_ns = digests.world.now_ns;
     for (int i = 0; i < 100; i++) {
-        add(0, 250);
-        world_run(&w, 20 * MS);
+        digests_add(0, 250);
+        world_run(&digests.world, 20 * MS);
     }
-    double seconds = (double)(w.now_ns - from_ns) / 1e9;
+    double seconds = (double)(digests.world.now_ns - from_ns) / 1e9;
     uint64_t most = (uint64_t)(seconds * 20000) + 5000 + 2200; /* the burst, and one message that goes into debt */
     for (uint32_t to = 1; to < 3; to++)
-        assert_true(w.gossip_bytes[0][to] <= most);
-    assert_true(w.gossip_bytes[0][1] > most / 2);
+        assert_true(digests.world.gossip_bytes[0][to] <= most);
+    assert_true(digests.world.gossip_bytes[0][1] > most / 2);
     /* 25,000 names are 225 KB: it takes long, but it comes to an end, and equal. */
-    time_until_equal(60 * SECOND);
-    seconds = (double)(w.now_ns - from_ns) / 1e9;
+    digests_until_equal(60 * SECOND);
+    seconds = (double)(digests.world.now_ns - from_ns) / 1e9;
     for (uint32_t to = 1; to < 3; to++)
-        assert_true(w.gossip_bytes[0][to] <= (uint64_t)(seconds * 20000) + 7200);
-    stop();
+        assert_true(digests.world.gossip_bytes[0][to] <= (uint64_t)(seconds * 20000) + 7200);
+    digests_stop();
 }
 
 static void test_idle_costs_little(void **state)
 {
-    start(4, 34, &lan);
-    add(0, 200);
-    world_run(&w, 2 * SECOND);
-    memset(w.gossip_bytes, 0, sizeof w.gossip_bytes);
-    world_run(&w, 10 * SECOND);
-    uint64_t per_s = w.gossip_bytes[0][1] / 10;
+    digests_start(4, 34, &lan);
+    digests_add(0, 200);
+    world_run(&digests.world, 2 * SECOND);
+    memset(digests.world.gossip_bytes, 0, sizeof digests.world.gossip_bytes);
+    world_run(&digests.world, 10 * SECOND);
+    uint64_t per_s = digests.world.gossip_bytes[0][1] / 10;
     printf("    %llu bytes/s to each peer at rest\n", (unsigned long long)per_s);
     assert_true(per_s < 2500);
-    stop();
+    digests_stop();
 }
 
 /* Peers say hello every half minute; what is known of them stays known, in the metrics too. */
 static void test_replica_gauge_is_steady(void **state)
 {
-    start(2, 37, &lan);
-    add(1, 200);
-    world_run(&w, 2 * SECOND);
+    digests_start(2, 37, &lan);
+    digests_add(1, 200);
+    world_run(&digests.world, 2 * SECOND);
     for (uint32_t i = 0; i < 14000; i++) {
-        assert_true(world_metric(&w.nodes[0], "hearsay_replica_blocks{peer=\"node1\"} ") == 200);
-        world_run(&w, 5 * MS);
+        assert_true(world_metric(&digests.world.nodes[0], "hearsay_replica_blocks{peer=\"node1\"} ") == 200);
+        world_run(&digests.world, 5 * MS);
     }
-    stop();
+    digests_stop();
 }
 
 static void test_slow_link_keeps_the_interval(void **state)
 {
     const struct world_link slow = {.delay_ns = 100 * MS};
-    start(3, 35, &slow);
-    world_run(&w, 3 * SECOND);
-    uint64_t before = w.kind_messages[8];
+    digests_start(3, 35, &slow);
+    world_run(&digests.world, 3 * SECOND);
+    uint64_t before = digests.world.kind_messages[8];
     for (int i = 0; i < 100; i++) {
-        add(0, 1);
-        world_run(&w, 10 * MS);
+        digests_add(0, 1);
+        world_run(&digests.world, 10 * MS);
     }
     /* One second: ten rounds of each node to each peer, and what was pulled. */
-    assert_true(w.kind_messages[8] - before <= 80);
-    time_until_equal(3 * SECOND);
-    stop();
+    assert_true(digests.world.kind_messages[8] - before <= 80);
+    digests_until_equal(3 * SECOND);
+    digests_stop();
 }
 
 /* Standard error into a file while f runs; returns how many of its lines contain the text. */
@@ -286,13 +200,13 @@ static struct cluster_config odd_config;
 static void run_with_an_odd_node(void)
 {
     struct cluster_config config = world_config();
-    world_start(&w, 3, 36, &config, &lan);
-    world_crash(&w, 2);
-    world_boot(&w, 2, &odd_config);
-    rng_seed(&rng, 36);
-    world_run(&w, 2 * SECOND);
-    add(2, 100);
-    world_run(&w, 3 * SECOND);
+    world_start(&digests.world, 3, 36, &config, &lan);
+    world_crash(&digests.world, 2);
+    world_boot(&digests.world, 2, &odd_config);
+    rng_seed(&digests.rng, 36);
+    world_run(&digests.world, 2 * SECOND);
+    digests_add(2, 100);
+    world_run(&digests.world, 3 * SECOND);
 }
 
 static void test_other_model_is_left_out(void **state)
@@ -301,11 +215,11 @@ static void test_other_model_is_left_out(void **state)
     odd_config.fingerprint[0] ^= 1;
     /* Nodes 0 and 1 say it of node 2, and node 2 of both: four lines, once each. */
     assert_int_equal(count_lines(run_with_an_odd_node, "serves another model"), 4);
-    assert_int_equal(world_view(&w, 0, 2).state, CLUSTER_PEER_ALIVE);
-    assert_false(world_view(&w, 0, 2).routable);
-    assert_true(world_view(&w, 0, 1).routable);
-    assert_int_equal(world_view(&w, 0, 2).replica_blocks, 0);
-    stop();
+    assert_int_equal(world_view(&digests.world, 0, 2).state, CLUSTER_PEER_ALIVE);
+    assert_false(world_view(&digests.world, 0, 2).routable);
+    assert_true(world_view(&digests.world, 0, 1).routable);
+    assert_int_equal(world_view(&digests.world, 0, 2).replica_blocks, 0);
+    digests_stop();
 }
 
 static void test_other_page_size_is_left_out(void **state)
@@ -313,8 +227,8 @@ static void test_other_page_size_is_left_out(void **state)
     odd_config = world_config();
     odd_config.page_tokens = 32;
     assert_int_equal(count_lines(run_with_an_odd_node, "another page size"), 4);
-    assert_false(world_view(&w, 1, 2).routable);
-    stop();
+    assert_false(world_view(&digests.world, 1, 2).routable);
+    digests_stop();
 }
 
 static uint64_t late_seed;
@@ -323,10 +237,10 @@ static void run_with_late_hellos(void)
 {
     static const struct world_link slow = {.delay_ns = MS, .jitter_ns = 400 * MS};
     struct cluster_config config = world_config();
-    world_start(&w, 2, late_seed, &config, &slow);
-    world_crash(&w, 1);
-    world_boot(&w, 1, &odd_config);
-    world_run(&w, 5 * SECOND);
+    world_start(&digests.world, 2, late_seed, &config, &slow);
+    world_crash(&digests.world, 1);
+    world_boot(&digests.world, 1, &odd_config);
+    world_run(&digests.world, 5 * SECOND);
 }
 
 /* Headers may overtake the hello: the peer is told of by its name all the same. */
@@ -336,7 +250,7 @@ static void test_odd_peers_are_told_by_name(void **state)
     odd_config.page_tokens = 32;
     for (late_seed = 40; late_seed < 56; late_seed++) {
         assert_int_equal(count_lines(run_with_late_hellos, "node1 has another page size"), 1);
-        stop();
+        digests_stop();
     }
 }
 
@@ -346,32 +260,32 @@ static void test_other_class_only_matters_with_same_bits(void **state)
     strcpy(odd_config.arithmetic, "bf16-test");
     odd_config.same_bits = true;
     assert_int_equal(count_lines(run_with_an_odd_node, "arithmetic class"), 2); /* only node 2 asks for it */
-    assert_true(world_view(&w, 0, 2).routable);
-    assert_false(world_view(&w, 2, 0).routable);
-    assert_string_equal(world_view(&w, 0, 2).arithmetic, "bf16-test");
-    stop();
+    assert_true(world_view(&digests.world, 0, 2).routable);
+    assert_false(world_view(&digests.world, 2, 0).routable);
+    assert_string_equal(world_view(&digests.world, 0, 2).arithmetic, "bf16-test");
+    digests_stop();
 }
 
 /* 40 nodes: one change costs every node at most its fan-out, 4 + log2(39) = 9 datagrams, and everyone has it. */
 static void test_large_group(void **state)
 {
-    start(40, 37, &lan);
-    world_run(&w, 5 * SECOND);
+    digests_start(40, 37, &lan);
+    world_run(&digests.world, 5 * SECOND);
     uint64_t before[WORLD_NODES_MAX];
     for (uint32_t i = 0; i < 40; i++)
-        before[i] = (uint64_t)world_metric(&w.nodes[i], "hearsay_gossip_relays_total ");
-    add(7, 50);
-    uint64_t took_ns = time_until_equal(2 * SECOND);
+        before[i] = (uint64_t)world_metric(&digests.world.nodes[i], "hearsay_gossip_relays_total ");
+    digests_add(7, 50);
+    uint64_t took_ns = digests_until_equal(2 * SECOND);
     printf("    40 nodes know it after %.1f ms\n", (double)took_ns / 1e6);
     for (uint32_t i = 0; i < 40; i++)
-        assert_true(world_metric(&w.nodes[i], "hearsay_gossip_relays_total ") - (double)before[i] <= 9);
+        assert_true(world_metric(&digests.world.nodes[i], "hearsay_gossip_relays_total ") - (double)before[i] <= 9);
     for (int i = 0; i < 20; i++) {
-        add((uint32_t)rng_below(&rng, 40), 20);
-        drop((uint32_t)rng_below(&rng, 40), 10);
-        world_run(&w, 10 * MS);
+        digests_add((uint32_t)rng_below(&digests.rng, 40), 20);
+        digests_drop((uint32_t)rng_below(&digests.rng, 40), 10);
+        world_run(&digests.world, 10 * MS);
     }
-    time_until_equal(3 * SECOND);
-    stop();
+    digests_until_equal(3 * SECOND);
+    digests_stop();
 }
 
 int main(void)

@@ -6,7 +6,8 @@
 
 #include "core/base/panic.h"
 
-enum event_kind { EVENT_MESSAGE, EVENT_UP, EVENT_ACT };
+enum event_kind { EVENT_MESSAGE, EVENT_UP, EVENT_ACT, EVENT_LOOK, EVENT_READ };
+enum { READ_TRIES = 5 };
 
 struct world_event {
     uint64_t at_ns, number;
@@ -15,6 +16,9 @@ struct world_event {
     uint64_t from_boot, to_boot;
     uint8_t *data;
     uint32_t len;
+    uint32_t region, page; /* of a read: LOOK is when it reaches the origin's memory, READ when it is back */
+    uint64_t cookie, version;
+    int status;
     void (*act)(void *arg);
     void *arg;
 };
@@ -68,7 +72,8 @@ static void op_info(const struct transport *transport, struct transport_info *ou
 {
     struct world_node *node = self_of(transport);
     *out = (struct transport_info){
-        .name = "world", .boot_id = node->boot_id, .max_message_bytes = 1 << 20, .max_unreliable_bytes = 1200};
+        .name = "world", .boot_id = node->boot_id, .max_message_bytes = 1 << 20, .max_unreliable_bytes = 1200,
+        .reads_pages = node->world->link.reads_pages};
     snprintf(out->local, sizeof out->local, "n%u:1", node->id);
 }
 
@@ -144,6 +149,79 @@ static int op_send(struct transport *transport, uint32_t peer, const struct iove
     return 0;
 }
 
+/* ---- pages ---- */
+
+static void withdraw(struct world_pages *region)
+{
+    for (uint32_t i = 0; region->pages && i < region->n; i++)
+        free(region->pages[i].data);
+    free(region->pages);
+    *region = (struct world_pages){.pages = NULL};
+}
+
+static int op_publish(struct transport *transport, uint32_t region, uint32_t n_pages, uint32_t page_bytes)
+{
+    struct world_node *node = self_of(transport);
+    if (!node->world->link.reads_pages)
+        return HS_ERR_UNSUPPORTED;
+    withdraw(&node->regions[region]);
+    node->regions[region] = (struct world_pages){.pages = calloc(n_pages, sizeof(struct world_page)), .n = n_pages, .page_bytes = page_bytes};
+    hs_assert(node->regions[region].pages);
+    return 0;
+}
+
+static int op_write_page(struct transport *transport, uint32_t region, uint32_t page, const void *data, uint32_t len)
+{
+    struct world_pages *pages = &self_of(transport)->regions[region];
+    hs_assert(pages->pages && page < pages->n && len <= pages->page_bytes);
+    struct world_page *at = &pages->pages[page];
+    at->data = realloc(at->data, len ? len : 1);
+    hs_assert(at->data);
+    memcpy(at->data, data, len);
+    at->len = len;
+    at->version++;
+    return 0;
+}
+
+static int op_read_page(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
+{
+    struct world_node *node = self_of(transport);
+    struct world *w = node->world;
+    if (!w->link.reads_pages)
+        return HS_ERR_UNSUPPORTED;
+    if (!node->peers[peer].up)
+        return HS_ERR_CLOSED;
+    push(w, (struct world_event){.at_ns = w->now_ns + delay(w), .kind = EVENT_LOOK, .from = node->id, .to = peer, .from_boot = node->boot_id,
+                                 .to_boot = node->peers[peer].boot_id, .region = region, .page = page, .cookie = cookie});
+    return 0;
+}
+
+/* The read reaches the origin's memory: nobody there takes part, it need not even be stepped. */
+static void look(struct world *w, struct world_event event)
+{
+    struct world_node *reader = &w->nodes[event.from], *origin = &w->nodes[event.to];
+    const struct world_pages *region = &origin->regions[event.region];
+    bool reaches = origin->cluster && origin->boot_id == event.to_boot && !w->cut[event.from][event.to] && !w->cut[event.to][event.from];
+    event.status = !reaches ? HS_ERR_CLOSED : !region->pages ? HS_ERR_NOT_FOUND : event.page >= region->n ? HS_ERR_RANGE : 0;
+    for (int tries = 1; event.status == 0 && rng_unit(&w->rng) < w->link.torn; tries++) {
+        reader->torn_reads++;
+        event.status = tries == READ_TRIES ? HS_ERR_AUTH : 0;
+    }
+    if (event.status == 0) {
+        const struct world_page *page = &region->pages[event.page];
+        event.data = malloc(page->len + 1);
+        hs_assert(event.data);
+        memcpy(event.data, page->data ? page->data : (const uint8_t *)"", page->len);
+        event.len = page->len;
+        event.version = page->version;
+        if (w->spoil)
+            event.status = w->spoil(w, event.from, event.to, event.region, event.page, event.data, &event.len);
+    }
+    event.kind = EVENT_READ;
+    event.at_ns = w->now_ns + delay(w);
+    push(w, event);
+}
+
 static void op_close_peer(struct transport *transport, uint32_t peer)
 {
     self_of(transport)->peers[peer].wanted = false;
@@ -159,6 +237,9 @@ static const struct transport_ops ops = {
     .resolve = op_resolve,
     .address = op_address,
     .send = op_send,
+    .publish = op_publish,
+    .write_page = op_write_page,
+    .read_page = op_read_page,
     .close_peer = op_close_peer,
     .peer_stats = op_peer_stats,
 };
@@ -250,6 +331,19 @@ static void deliver(struct world *w, struct world_event *event)
     struct world_node *from = &w->nodes[event->from], *to = &w->nodes[event->to];
     if (event->kind == EVENT_ACT) {
         event->act(event->arg);
+        return;
+    }
+    if (event->kind == EVENT_LOOK) {
+        look(w, *event);
+        return;
+    }
+    if (event->kind == EVENT_READ) {
+        from->reads++;
+        struct transport_event done = {.kind = TRANSPORT_READ_DONE, .peer = event->to, .status = event->status, .boot_id = event->to_boot,
+                                       .cookie = event->cookie, .version = event->version, .data = event->data, .len = event->len};
+        if (from->cluster && from->boot_id == event->from_boot)
+            hand(from, &done);
+        free(event->data);
         return;
     }
     bool same = from->boot_id == event->from_boot && to->boot_id == event->to_boot && to->cluster;
@@ -354,6 +448,8 @@ void world_crash(struct world *w, uint32_t id)
     cluster_destroy(node->cluster);
     metrics_destroy(node->metrics);
     node->cluster = NULL;
+    for (int i = 0; i < TRANSPORT_REGIONS; i++)
+        withdraw(&node->regions[i]);
 }
 
 void world_start(struct world *w, uint32_t n, uint64_t seed, const struct cluster_config *config, const struct world_link *link)

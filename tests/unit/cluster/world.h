@@ -19,6 +19,18 @@ struct world;
 struct world_link {
     uint64_t delay_ns, jitter_ns;
     double loss, duplication;
+    bool reads_pages; /* the transport has one-sided reads */
+    double torn;      /* of the looks at a page find it half written */
+};
+
+/* A region as its origin has published it. */
+struct world_pages {
+    struct world_page {
+        uint8_t *data;
+        uint32_t len;
+        uint64_t version;
+    } *pages; /* NULL: not published */
+    uint32_t n, page_bytes;
 };
 
 struct world_node {
@@ -32,6 +44,8 @@ struct world_node {
     struct metrics *metrics;
     uint64_t boot_id, wake_ns;
     uint32_t alive_calls, gone_calls; /* of the listener */
+    struct world_pages regions[TRANSPORT_REGIONS];
+    uint64_t reads, torn_reads;       /* of pages of others */
     bool is_slow;                     /* steps and receives only every slow_ns */
     uint64_t slow_ns;
     /* Peers: number = id of the other node, which keeps tests readable. */
@@ -55,6 +69,8 @@ struct world {
     uint64_t event_number;
     uint64_t kind_messages[256], kind_bytes[256]; /* sent, by first byte */
     uint64_t gossip_bytes[WORLD_NODES_MAX][WORLD_NODES_MAX];
+    /* A test's own lies about pages: may change what a read brings, and its status. */
+    int (*spoil)(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len);
     bool (*is_dropped)(struct world *world, uint32_t from, uint32_t to, const uint8_t *data, size_t len); /* a test's own loss */
 };
 
