@@ -3,9 +3,10 @@
 #include "net/verbs/internal.h"
 
 enum { TAKE = 32, EVENTS_WAITING = 1024 };
+enum { PAUSE_GAPS = 64 }; /* a pause counts as so many gaps: the dozen of completions in a round of gossip is not dense yet, twice as many are */
 /* Being woken costs more than looking for a while where completions typically come that soon; where they do not, not a moment is worth it. */
-#define DENSE_NS UINT64_C(200000)
-#define SPIN_NS  UINT64_C(400000)
+#define DENSE_NS          UINT64_C(100000)
+#define SOFTWARE_DENSE_NS UINT64_C(400000) /* a soft device's answer takes as long as that */
 
 enum work { WORK_RECEIVE = 0, WORK_SEND = 1, WORK_READ = 2 }; /* top byte of a work request's number */
 
@@ -60,11 +61,16 @@ static void on_completion(struct verbs *self, struct verbs_rail *rail, const str
     }
 }
 
+static uint64_t dense_ns(const struct verbs *self)
+{
+    return self->rails[0].choice.software ? SOFTWARE_DENSE_NS : DENSE_NS;
+}
+
 static void note_busy(struct verbs *self)
 {
     uint64_t gap_ns = self->now_ns - self->busy_ns;
-    if (gap_ns > 2 * SPIN_NS)
-        gap_ns = 2 * SPIN_NS; /* a long pause must not hide that traffic is dense again */
+    if (gap_ns > PAUSE_GAPS * dense_ns(self))
+        gap_ns = PAUSE_GAPS * dense_ns(self);
     self->typical_gap_ns = (7 * self->typical_gap_ns + gap_ns) / 8;
     self->busy_ns = self->now_ns;
 }
@@ -112,7 +118,7 @@ static bool awaits_own(struct verbs *self)
 
 bool verbs_arm(struct verbs *self)
 {
-    if (self->typical_gap_ns < DENSE_NS && self->now_ns - self->busy_ns < SPIN_NS)
+    if (self->typical_gap_ns < dense_ns(self) && self->now_ns - self->busy_ns < 2 * dense_ns(self))
         return false;
     bool for_own = awaits_own(self);
     for (uint32_t i = 0; i < self->n_rails; i++) {

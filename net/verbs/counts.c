@@ -15,6 +15,7 @@ static const struct count_spec table[VERBS_COUNTS] = {
     COUNT(read_retries, "One-sided reads begun again"),
     COUNT(read_failures, "One-sided reads that failed"),
     COUNT(torn_reads, "One-sided reads repeated because the page was being written"),
+    COUNT(path_asks, "Questions for path records to the subnet manager"),
     COUNT(wakeups, "Events taken from completion channels"),
 #undef COUNT
 };

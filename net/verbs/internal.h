@@ -36,6 +36,8 @@ void verbs_pair_close(struct verbs_link *link, enum control_pair which);
 void verbs_pair_timers(struct verbs_link *link, enum control_pair which);
 /* Destroys dying pairs whose time is over, or all. */
 void verbs_bury(struct verbs *self, bool all);
+/* Connects our end to theirs, along link->route. */
+void verbs_pair_connect(struct verbs_link *link, enum control_pair which, const struct control *offer);
 /* Whose the queue pair is, or NULL: one that is gone. */
 struct verbs_link *verbs_link_of(struct verbs *self, const struct verbs_rail *rail, uint32_t number, enum control_pair *which);
 
@@ -49,6 +51,13 @@ void verbs_link_control(struct verbs_link *link, const uint8_t *data, size_t len
 /* Forgets what belonged to the last pair of queues for messages. */
 void verbs_link_reset(struct verbs_link *link);
 void verbs_link_timers(struct verbs_link *link);
+
+/* link_paths.c */
+int verbs_paths_open(struct verbs *self); /* where there is somebody to ask */
+/* Sets link->route. True: somebody is asked first, and verbs_pair_connect follows on the answer. */
+bool verbs_path_awaited(struct verbs_link *link, const struct control *offer);
+void verbs_path_forget(struct verbs_link *link);
+void verbs_paths_poll(struct verbs *self);
 
 /* send.c */
 bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n, size_t len);

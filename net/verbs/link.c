@@ -79,6 +79,7 @@ void verbs_link_reset(struct verbs_link *link)
         buffer_pool_put_message(&self->pool, link->assembly);
     link->assembly = NULL;
     link->record_filled = 0;
+    verbs_path_forget(link);
     verbs_regions_forget(link);
 }
 

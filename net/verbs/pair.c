@@ -13,7 +13,6 @@ enum {
     RETRIES = 7,
     RNR_TIMER = 12, /* 0.64 ms; never needed, but 0 would stand for 655 ms */
     RNR_RETRIES = 6,
-    HOP_LIMIT = 64,
     INLINE_BYTES = 256,
     LINK_COMPLETIONS = VERBS_CREDITS + VERBS_SPARE + VERBS_SEND_DEPTH + VERBS_MAX_READS,
 };
@@ -184,6 +183,7 @@ int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
         return status;
     }
     pair->state = PAIR_OFFERED;
+    pair->ready_there = false;
     pair->since_ns = self->now_ns;
     pair->packet_number = (uint32_t)env_random_u64(&self->env) & 0xffffff;
     tell_offer(link, which);
@@ -201,39 +201,21 @@ static enum ibv_mtu mtu_code(uint32_t bytes)
     return code;
 }
 
-static struct ibv_ah_attr path_to(const struct verbs_link *link, const struct control *offer)
-{
-    const struct device_rail *choice = &link->rail->choice;
-    bool other_subnet = memcmp(choice->gid, offer->gid, 8) != 0;
-    struct ibv_ah_attr path = {.port_num = (uint8_t)choice->port};
-    if (choice->link == DEVICE_LINK_INFINIBAND) {
-        path.dlid = offer->lid;
-        path.sl = choice->service_level;
-    }
-    if (choice->link == DEVICE_LINK_ETHERNET || other_subnet) {
-        path.is_global = 1;
-        memcpy(path.grh.dgid.raw, offer->gid, 16);
-        path.grh.sgid_index = (uint8_t)choice->gid_index;
-        path.grh.hop_limit = HOP_LIMIT;
-        path.grh.traffic_class = link->owner->config.traffic_class;
-    }
-    return path;
-}
-
 static int to_ready(struct verbs_link *link, enum control_pair which, const struct control *offer)
 {
     struct verbs_pair *pair = &link->pairs[which];
     const struct verbs_rail *rail = link->rail;
-    uint32_t mtu = offer->mtu_bytes < rail->choice.mtu_bytes ? offer->mtu_bytes : rail->choice.mtu_bytes;
+    struct path_end end = {.lid = offer->lid};
     uint32_t answered = smaller(VERBS_MAX_READS, rail->limits.max_qp_rd_atom);
     uint32_t asked = smaller(offer->reads < VERBS_MAX_READS ? offer->reads : VERBS_MAX_READS, rail->limits.max_qp_init_rd_atom);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .ah_attr = path_to(link, offer),
-                               .path_mtu = mtu_code(mtu),
+                               .path_mtu = mtu_code(link->route.mtu_bytes),
                                .dest_qp_num = offer->queue_pair,
                                .rq_psn = offer->packet_number,
                                .max_dest_rd_atomic = (uint8_t)(which == CONTROL_READS ? answered : 1),
                                .min_rnr_timer = RNR_TIMER};
+    memcpy(end.gid, offer->gid, sizeof end.gid);
+    path_attributes(&rail->choice, &end, &link->route, &attr.ah_attr);
     if (ibv_modify_qp(pair->qp, &attr,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                           IBV_QP_MIN_RNR_TIMER) != 0)
@@ -267,7 +249,7 @@ static int make_keys(struct verbs_link *link, const struct control *offer)
     return status;
 }
 
-static void connect_pair(struct verbs_link *link, enum control_pair which, const struct control *offer)
+void verbs_pair_connect(struct verbs_link *link, enum control_pair which, const struct control *offer)
 {
     struct verbs_pair *pair = &link->pairs[which];
     int status = offer->infiniband == (link->rail->choice.link == DEVICE_LINK_INFINIBAND) ? 0 : HS_ERR_UNSUPPORTED;
@@ -285,11 +267,14 @@ static void connect_pair(struct verbs_link *link, enum control_pair which, const
     }
     pair->state = PAIR_CONNECTED;
     verbs_tell(link, &(struct control){.type = CONTROL_READY, .pair = which, .epoch = pair->epoch});
+    if (pair->ready_there)
+        verbs_pair_ready(link, which);
 }
 
 void verbs_pair_ready(struct verbs_link *link, enum control_pair which)
 {
     struct verbs_pair *pair = &link->pairs[which];
+    pair->ready_there = true; /* while our end still asks for the way, too */
     if (pair->state != PAIR_CONNECTED)
         return;
     pair->state = PAIR_UP;
@@ -312,8 +297,9 @@ static void on_offer(struct verbs_link *link, const struct control *offer)
         if (verbs_pair_offer(link, which) != 0)
             return;
     }
-    if (offer->epoch == pair->epoch && pair->state == PAIR_OFFERED)
-        connect_pair(link, which, offer);
+    if (offer->epoch != pair->epoch || pair->state != PAIR_OFFERED || (which == CONTROL_MESSAGES && verbs_path_awaited(link, offer)))
+        return;
+    verbs_pair_connect(link, which, offer); /* a pair for reads goes the way of that for messages */
 }
 
 void verbs_pair_on_control(struct verbs_link *link, const struct control *control)

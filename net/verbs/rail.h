@@ -65,9 +65,11 @@ struct verbs_buffer *rail_buffer(const struct verbs_rail *rail, uint32_t index);
 void rail_return(struct verbs_rail *rail, struct verbs_buffer *buffer);
 /* Posts what was returned. False: the queue refused. */
 bool rail_post(struct verbs_rail *rail);
-enum rail_event { RAIL_SAME, RAIL_UP, RAIL_DOWN, RAIL_MOVED, RAIL_FAILED };
+enum rail_event { RAIL_SAME, RAIL_UP, RAIL_DOWN, RAIL_MOVED, RAIL_EMPTY, RAIL_FAILED };
 /* The next thing that happened to the port or the device (rail_events.c), said in the log, with the rail as it is now. False: nothing more. */
 bool rail_take_event(struct verbs_rail *rail, enum rail_event *out);
+/* Asks to be told, once, as RAIL_EMPTY, when the shared receive queue has run empty. Not every device can. */
+void rail_watch_receives(struct verbs_rail *rail);
 /* Registers memory of the caller's; NULL with one line in err. */
 struct ibv_mr *rail_register(struct verbs_rail *rail, void *base, size_t len, int access, struct error *err);
 

@@ -50,6 +50,8 @@ static enum rail_event on_async(struct verbs_rail *rail, const struct ibv_async_
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:
         return ours ? on_address(rail) : RAIL_SAME;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        return RAIL_EMPTY;
     case IBV_EVENT_DEVICE_FATAL:
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:
@@ -71,4 +73,10 @@ bool rail_take_event(struct verbs_rail *rail, enum rail_event *out)
     ibv_ack_async_event(&event); /* first: destroying what it is about waits for that */
     *out = on_async(rail, &event);
     return true;
+}
+
+void rail_watch_receives(struct verbs_rail *rail)
+{
+    struct ibv_srq_attr attr = {.srq_limit = 1};
+    ibv_modify_srq(rail->srq, &attr, IBV_SRQ_LIMIT);
 }

@@ -30,37 +30,11 @@
 #include "net/seal.h"
 #include "net/verbs/control.h"
 #include "net/verbs/device_choice.h"
+#include "net/verbs/packet.h"
 #include "net/verbs/pages.h"
+#include "net/verbs/path_records.h"
 #include "net/verbs/rail.h"
 #include "net/verbs/verbs.h"
-
-enum {
-    VERBS_MAX_MESSAGE = 2 << 20,
-    VERBS_MAX_UNRELIABLE = 1164, /* as in the fabric protocol */
-    VERBS_HEADER_BYTES = 24,
-    VERBS_RECORD_BYTES = 4, /* a message's length in front of it */
-    VERBS_PAYLOAD_BYTES = 8192 + VERBS_RECORD_BYTES,
-    VERBS_CREDITS = 32,
-    VERBS_SPARE = 4,
-    VERBS_SEND_DEPTH = 64,
-    VERBS_SIGNAL_EVERY = 16,
-    VERBS_MAX_READS = 16,   /* outstanding at once */
-    VERBS_READ_QUEUE = 64,  /* and waiting */
-    VERBS_READ_SLOTS = 64,  /* of all peers, posted */
-    VERBS_UNRELIABLE_BYTES = 512 << 10,
-    VERBS_COUNTS = 10,
-};
-
-enum packet_kind { PACKET_STREAM = 1, PACKET_UNRELIABLE = 2, PACKET_CREDIT = 3 };
-
-/* In front of every packet, its numbers little-endian. */
-struct packet_header {
-    uint8_t kind, generation;
-    uint16_t reserved;
-    uint32_t granted;       /* packets that the receiver may send in all, the lower half */
-    uint64_t seen, counter; /* packets that the sender has taken in order; which of its own this is */
-};
-_Static_assert(sizeof(struct packet_header) == VERBS_HEADER_BYTES, "as on the wire");
 
 enum pair_state { PAIR_IDLE, PAIR_OFFERED, PAIR_CONNECTED, PAIR_UP };
 
@@ -68,6 +42,7 @@ struct verbs_pair {
     enum pair_state state;
     struct ibv_qp *qp;
     uint32_t epoch, packet_number;
+    bool ready_there; /* the other end said so before ours was connected */
     uint64_t since_ns, next_attempt_ns, retry_ns; /* next_attempt_ns: UINT64_MAX when none is due */
 };
 
@@ -116,6 +91,9 @@ struct verbs_link {
     struct seal_session seal;
     bool sealed;
     uint8_t secret[CONTROL_SECRET_BYTES]; /* ours, until connected */
+    struct path_route route;              /* of this attempt's packets */
+    uint64_t question;                    /* to the subnet manager, 0: none; then this offer waits: */
+    struct control awaited;
 
     /* Sending: whole records in the ring, cut into packets as they come. */
     struct byte_ring ring;
@@ -179,7 +157,8 @@ struct verbs {
     struct transport_peer_stats *peer_stats;
     uint32_t *numbers; /* whose peer_stats those are */
     uint32_t n_peers;  /* places that the three have room for; grown as peers come */
-    uint32_t last_link_id;
+    uint32_t last_link_id, n_questions;
+    struct path_records *paths; /* NULL: nobody to ask */
     struct u64_map pair_of_qp; /* rail and number -> peer and pair */
     uint64_t last_qp_key, last_qp_pair; /* what was found there last, as completions come in runs */
     bool last_qp_known;
@@ -191,7 +170,7 @@ struct verbs {
     struct buffer_pool pool; /* messages put together */
 
     int epoll_fd;
-    uint64_t slow_ns, async_ns, busy_ns; /* last looks at the bootstrap and at asynchronous events; last completion */
+    uint64_t slow_due_ns, async_ns, busy_ns; /* next look at the bootstrap; last ones at asynchronous events, and completion */
     bool some_full;          /* perhaps a link is full */
     uint64_t typical_gap_ns; /* moving average of the time from one completion to the next */
     uint64_t next_timer_ns;

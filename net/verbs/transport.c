@@ -42,6 +42,7 @@ void verbs_tell(struct verbs_link *link, const struct control *control)
     struct transport *bootstrap = link->owner->bootstrap;
     uint8_t data[CONTROL_MAX_BYTES];
     struct iovec iov = {.iov_base = data, .iov_len = control_encode(control, data)};
+    link->owner->slow_due_ns = 0;
     bootstrap->ops->send(bootstrap, link->peer, &iov, 1, 0); /* it fails only when the session is over, which we shall hear of */
     sodium_memzero(data, sizeof data);
 }
@@ -125,12 +126,13 @@ static void poll_bootstrap(struct verbs *self)
 /* A system call each: not at every turn of a spinning loop. */
 static void poll_slow(struct verbs *self)
 {
-    bool due = self->now_ns - self->slow_ns >= SLOW_NS || self->bootstrap->ops->next_deadline_ns(self->bootstrap) <= self->now_ns;
-    if (!due)
+    if (self->now_ns < self->slow_due_ns)
         return;
-    self->slow_ns = self->now_ns;
     verbs_wakeups(self);
+    verbs_paths_poll(self);
     poll_bootstrap(self);
+    uint64_t deadline_ns = self->bootstrap->ops->next_deadline_ns(self->bootstrap);
+    self->slow_due_ns = self->now_ns + SLOW_NS < deadline_ns ? self->now_ns + SLOW_NS : deadline_ns;
     if (self->now_ns - self->async_ns < ASYNC_NS)
         return;
     self->async_ns = self->now_ns;
@@ -218,6 +220,7 @@ static void verbs_info(const struct transport *transport, struct transport_info 
 static int verbs_resolve(struct transport *transport, const char *address, uint32_t *peer)
 {
     struct verbs *self = self_of(transport);
+    self->slow_due_ns = 0;
     return self->bootstrap->ops->resolve(self->bootstrap, address, peer);
 }
 
@@ -279,6 +282,7 @@ static int verbs_op_read_page(struct transport *transport, uint32_t peer, uint32
 static void verbs_close_peer(struct transport *transport, uint32_t peer)
 {
     struct verbs *self = self_of(transport);
+    self->slow_due_ns = 0;
     self->bootstrap->ops->close_peer(self->bootstrap, peer);
     verbs_events_drop(self, peer);
     struct verbs_link *link = link_to(self, peer);
@@ -331,6 +335,7 @@ static void verbs_destroy(struct transport *transport)
         if (self->links[i] != NULL)
             verbs_link_end(self->links[i], 0);
     verbs_bury(self, true);
+    path_records_close(self->paths);
     if (self->bootstrap != NULL)
         self->bootstrap->ops->destroy(self->bootstrap);
     verbs_events_fini(self);
@@ -419,6 +424,8 @@ static int open_rails(struct verbs *self, struct error *err)
         status = rail_open(&self->rails[i], &chosen[i], self->tuning.max_peers, VERBS_CREDITS + VERBS_SPARE, err);
         self->n_rails += status == 0;
     }
+    if (status == 0 && (status = verbs_paths_open(self)) != 0)
+        error_set(err, status, "out of memory for questions to the subnet manager");
     return status;
 }
 
@@ -431,7 +438,8 @@ static int watch(struct verbs *self, int fd)
 static int open_descriptor(struct verbs *self, struct error *err)
 {
     self->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    int failed = self->epoll_fd < 0 || watch(self, self->bootstrap->ops->wait_fd(self->bootstrap)) != 0;
+    int failed = self->epoll_fd < 0 || watch(self, self->bootstrap->ops->wait_fd(self->bootstrap)) != 0 ||
+                 (self->paths != NULL && watch(self, path_records_fd(self->paths)) != 0);
     for (uint32_t i = 0; !failed && i < self->n_rails; i++)
         failed = watch(self, self->rails[i].channel->fd) != 0 || watch(self, self->rails[i].context->async_fd) != 0;
     return failed ? error_set(err, HS_ERR_IO, "the RDMA device's descriptors cannot be watched: %s", strerror(errno)) : 0;

@@ -30,6 +30,8 @@ struct verbs_ud_stats {
     uint64_t foreign;      /* datagrams that were none of a group's */
     uint64_t moved;        /* datagrams from another queue pair than the known one: the sender has restarted */
     uint64_t restarts;     /* times that a queue pair had to be made ready anew */
+    uint64_t drained;      /* times that a receive ring was found to have run empty: what came then was lost, and comes again */
+    uint64_t path_asks;    /* questions to the subnet manager */
     uint64_t doorbells, wakeups;
 };
 

@@ -57,6 +57,7 @@ static void ud_destroy(struct carrier *carrier)
         rail_give(buffer->rail, buffer);
     }
     ud_neighbours_fini(&self->neighbours);
+    path_records_close(self->paths);
     for (uint32_t i = 0; i < self->n_rails; i++) {
         ud_queue_close(&self->rails[i]);
         rail_close(&self->rails[i].rail);
@@ -134,7 +135,8 @@ static int watch(struct ud *self, int fd)
 static int open_descriptor(struct ud *self, struct error *err)
 {
     self->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    int failed = self->epoll_fd < 0 || watch(self, self->ground->ops->wait_fd(self->ground)) != 0;
+    int failed = self->epoll_fd < 0 || watch(self, self->ground->ops->wait_fd(self->ground)) != 0 ||
+                 (self->paths != NULL && watch(self, path_records_fd(self->paths)) != 0);
     for (uint32_t i = 0; !failed && i < self->n_rails; i++)
         failed = watch(self, self->rails[i].rail.channel->fd) != 0 || watch(self, self->rails[i].rail.context->async_fd) != 0;
     return failed ? error_set(err, HS_ERR_IO, "the RDMA device's descriptors cannot be watched: %s", strerror(errno)) : 0;
@@ -176,6 +178,8 @@ int verbs_ud_carrier_create(const struct transport_verbs_config *config, const s
         status = ud_counts_open(self, config->metrics, err);
     if (status == 0)
         status = open_rails(self, config, err);
+    if (status == 0 && (status = ud_paths_open(self, config->ask_paths)) != 0)
+        error_set(err, status, "out of memory for questions to the subnet manager");
     if (status == 0)
         status = udp_carrier_create(config->bind, LEAST_DATAGRAM, &self->ground, err);
     if (status == 0)

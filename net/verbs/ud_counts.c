@@ -13,6 +13,8 @@ static const struct count_spec table[UD_COUNTS] = {
     COUNT(foreign, "Datagrams received that are none of a group's"),
     COUNT(moved, "Datagrams received from another queue pair than the known one"),
     COUNT(restarts, "Times that a queue pair was made ready anew"),
+    COUNT(drained, "Times that a receive ring was found to have run empty"),
+    COUNT(path_asks, "Questions for path records to the subnet manager"),
     COUNT(doorbells, "Calls that posted datagrams"),
     COUNT(wakeups, "Events taken from completion channels"),
 #undef COUNT

@@ -12,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "net/verbs/path_records.h"
 #include "net/verbs/rail.h"
 #include "net/verbs/ud.h"
 #include "net/verbs/ud_neighbours.h"
@@ -25,7 +26,7 @@ enum {
     UD_HANDED = 64,
     UD_LENT = 256,
     UD_WAITING = 128,
-    UD_COUNTS = 9,
+    UD_COUNTS = 11,
 };
 _Static_assert((int)UD_MAX_PORTS == (int)DEVICE_MAX_RAILS, "a neighbour has as many queue pairs as we may have rails");
 
@@ -55,6 +56,7 @@ struct ud {
     uint32_t n_rails, first_rail, mtu, receives; /* first_rail: whose turn it is to be looked at first */
     uint8_t key[UD_KEY_BYTES], header[UD_HEADER_BYTES];
     uint8_t traffic_class;
+    struct path_records *paths; /* NULL: nobody to ask */
     int epoll_fd;
     uint64_t now_ns, slow_ns, async_ns;
 
@@ -88,6 +90,13 @@ void ud_queue_collect(struct ud *self, struct ud_rail *rail);
 uint32_t ud_queue_room(struct ud *self, struct ud_rail *rail);
 /* The address handle of a neighbour on its rail, made when first wanted, and that rail; NULL: it cannot be reached by any of ours. */
 struct ibv_ah *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, struct ud_rail **rail, const struct ud_port **port);
+
+/* ud_paths.c */
+int ud_paths_open(struct ud *self, bool everywhere);
+void ud_paths_poll(struct ud *self);
+struct path_end ud_path_end(const struct ud_port *port);
+/* The way to a neighbour by that rail, as far as it is known; a better one is asked for. */
+struct path_route ud_path_of(struct ud *self, struct ud_neighbour *neighbour, uint32_t at);
 
 /* ud_send.c */
 uint8_t *ud_lend(struct carrier *carrier);

@@ -15,13 +15,18 @@ int ud_neighbours_init(struct ud_neighbours *table, uint32_t cap, const uint8_t 
     return table->all != NULL ? 0 : HS_ERR_NO_MEMORY;
 }
 
+void ud_neighbour_drop_path(struct ud_neighbours *table, struct ud_neighbour *n, uint32_t rail)
+{
+    if (n->paths[rail] != NULL)
+        table->drop_path(n->paths[rail]);
+    n->paths[rail] = NULL;
+    n->routes[rail] = (struct path_route){.recorded = false};
+}
+
 static void drop_paths(struct ud_neighbours *table, struct ud_neighbour *n)
 {
-    for (uint32_t i = 0; i < UD_MAX_PORTS; i++) {
-        if (n->paths[i] != NULL)
-            table->drop_path(n->paths[i]);
-        n->paths[i] = NULL;
-    }
+    for (uint32_t i = 0; i < UD_MAX_PORTS; i++)
+        ud_neighbour_drop_path(table, n, i);
 }
 
 void ud_neighbours_fini(struct ud_neighbours *table)
@@ -99,9 +104,12 @@ bool ud_neighbour_ask_due(struct ud_neighbour *n, uint64_t now_ns)
 bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t queue_pair)
 {
     n->unanswered_ns = 0;
-    for (uint32_t i = 0; i < n->n_ports; i++)
-        if (n->ports[i].queue_pair == queue_pair)
+    for (uint32_t i = 0; i < n->n_ports; i++) {
+        if (n->ports[i].queue_pair == queue_pair) {
+            n->rail = i; /* answers go where it is heard from: its other ports may be down */
             return false;
+        }
+    }
     n->stale = true;
     return true;
 }

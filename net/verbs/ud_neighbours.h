@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "core/base/u64_map.h"
+#include "net/verbs/path.h"
 #include "net/verbs/ud_message.h"
 
 #define UD_ASK_AGAIN_NS UINT64_C(100000000)
@@ -26,6 +27,7 @@ struct ud_neighbour {
     uint32_t n_ports, rail; /* rail: ours, and theirs, in use */
     struct ud_port ports[UD_MAX_PORTS];
     void *paths[UD_MAX_PORTS]; /* the owner's, by rail; NULL: not made yet */
+    struct path_route routes[UD_MAX_PORTS]; /* that the subnet manager recorded */
     uint8_t nonce[UD_NONCE_BYTES];
     uint64_t asked_ns, unanswered_ns, used_ns; /* unanswered: since when something sent waits for any answer, 0: nothing does */
     uint32_t n_waiting;
@@ -52,7 +54,7 @@ static inline bool ud_neighbour_reachable(const struct ud_neighbour *n)
     return n->known && !n->stale;
 }
 
-/* Something is to be sent to it: whether it is to be asked. n_rails: ours; the rail may change when silence is the reason. */
+/* Something is to be sent to it: whether it is to be asked. The rail changes when silence is the reason. */
 bool ud_neighbour_ask_due(struct ud_neighbour *n, uint64_t now_ns);
 /* Something was sent to it. */
 static inline void ud_neighbour_sent(struct ud_neighbour *n, uint64_t now_ns)
@@ -61,11 +63,14 @@ static inline void ud_neighbour_sent(struct ud_neighbour *n, uint64_t now_ns)
     if (n->unanswered_ns == 0)
         n->unanswered_ns = now_ns;
 }
-/* A datagram came from it. True: from another queue pair than those known, so that it is to be asked. */
+/* A datagram came from it: its rail is the one to answer on. True: from another queue pair than those known, so that it is to be asked. */
 bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t queue_pair);
 /* The ASK to send. random: where its nonce comes from when a new one is needed. */
 void ud_neighbour_ask(struct ud_neighbours *table, struct ud_neighbour *n, uint64_t now_ns, const uint64_t random[2], struct ud_word *out);
 /* A TELL: whose it is, now known, or NULL when nobody waits for it. Paths that have changed are dropped. */
 struct ud_neighbour *ud_neighbours_told(struct ud_neighbours *table, const struct ud_word *tell);
+
+/* The way to it by a rail is another now. */
+void ud_neighbour_drop_path(struct ud_neighbours *table, struct ud_neighbour *n, uint32_t rail);
 
 #endif

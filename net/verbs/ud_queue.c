@@ -4,7 +4,6 @@
 
 #include "core/base/log.h"
 #include "core/base/panic.h"
-#include "net/verbs/path.h"
 #include "net/verbs/ud_internal.h"
 
 enum { INLINE_BYTES = 256 };
@@ -55,6 +54,7 @@ int ud_queue_open(struct ud *self, struct ud_rail *rail, struct error *err)
     int status = rail_reserve(&rail->rail, self->receives, self->receives, err);
     if (status != 0)
         return status;
+    rail_watch_receives(&rail->rail);
     rail->sent = ibv_create_cq(rail->rail.context, UD_SENDS, NULL, NULL, 0);
     rail->qp = rail->sent ? create_qp(&rail->rail, rail->sent) : NULL;
     if (rail->qp == NULL || make_ready(rail) != 0)
@@ -150,10 +150,9 @@ struct ibv_ah *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, st
             continue;
         }
         if (neighbour->paths[at] == NULL) {
-            struct path_end end = {.lid = there->lid, .mtu_bytes = there->mtu_bytes, .infiniband = there->infiniband};
+            struct path_route route = ud_path_of(self, neighbour, at);
+            struct path_end end = ud_path_end(there);
             struct ibv_ah_attr attr;
-            memcpy(end.gid, there->gid, 16);
-            struct path_route route = path_choose(&rail->rail.choice, &end, NULL, 0, self->traffic_class);
             path_attributes(&rail->rail.choice, &end, &route, &attr);
             neighbour->paths[at] = ibv_create_ah(rail->rail.pd, &attr);
         }

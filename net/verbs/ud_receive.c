@@ -81,13 +81,18 @@ static void do_what_is_due(struct ud *self)
         return;
     self->slow_ns = self->now_ns;
     look_at_ground(self);
+    ud_paths_poll(self);
     if (self->now_ns - self->async_ns < ASYNC_NS)
         return;
     self->async_ns = self->now_ns;
     for (uint32_t i = 0; i < self->n_rails; i++) {
         enum rail_event event;
-        while (rail_take_event(&self->rails[i].rail, &event))
-            ; /* a port that is down is not sent through; a LID that has changed is told to those who ask */
+        while (rail_take_event(&self->rails[i].rail, &event)) { /* a port that is down is not sent through; a new LID is told to those who ask */
+            if (event != RAIL_EMPTY)
+                continue;
+            self->counts.drained++;
+            rail_watch_receives(&self->rails[i].rail);
+        }
     }
     ud_drop_waiting(self, false);
     ud_counts_tell(self);

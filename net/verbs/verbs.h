@@ -27,6 +27,7 @@ struct transport_verbs_config {
     bool insecure_peers;      /* ... unless this is set */
     uint8_t service_level;    /* InfiniBand */
     uint8_t traffic_class;    /* RoCE: the IP header's, 4 times the DSCP */
+    bool ask_paths;           /* for path records on Ethernet, too, where they say nothing new: for tests */
     uint32_t receive_datagrams; /* net/verbs/ud.h: that may wait at each rail; 0: 1,024 */
     struct metrics *metrics;  /* NULL: none; else it outlives the transport and gets hearsay_verbs_* */
     struct net_tuning tuning; /* of the bootstrap; send_buffer_bytes, ciphers and rekey_* of the queue pairs, too */
@@ -41,6 +42,7 @@ struct transport_verbs_stats {
     uint64_t credit_stalls;    /* times that a peer's queue had to wait for the receiver */
     uint64_t credit_packets;   /* packets that carried nothing but credit */
     uint64_t reads, read_retries, read_failures, torn_reads;
+    uint64_t path_asks;        /* questions to the subnet manager */
     uint64_t wakeups;          /* events taken from a completion channel */
 };
 

@@ -161,7 +161,7 @@ void world_start(struct world *world, uint32_t i, bool wrong_key)
         struct transport_sockets_config config = {.bind = node->address, .group_key = key, .tuning = tuning};
         status = transport_sockets_create(&config, &world->env[i], &node->transport, &err);
     } else if (is_verbs(world->fabric)) {
-        struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning, .receive_datagrams = 64};
+        struct transport_verbs_config config = {.bind = node->address, .group_key = key, .tuning = tuning, .ask_paths = i % 2 == 1, .receive_datagrams = 256};
         status = create_verbs(world->fabric, &config, &world->env[i], &node->transport, &err);
     } else if (is_dpdk(world->fabric)) {
         char device[32];

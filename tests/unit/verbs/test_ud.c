@@ -215,6 +215,24 @@ static void test_silence(void **state)
     assert_false(ud_neighbour_ask_due(n, 9000 * MS));
 }
 
+static void test_rails(void **state)
+{
+    struct ud_neighbours *table = *state;
+    struct carrier_address address = address_of("10.0.0.1:7070");
+    struct ud_neighbour *n = ud_neighbours_get(table, &address, 0);
+    struct ud_word asked = ask(table, n, 0), tell = a_tell(5);
+    tell.n_ports = 2;
+    tell.ports[1] = tell.ports[0];
+    tell.ports[1].queue_pair = 6;
+    memcpy(tell.nonce, asked.nonce, sizeof tell.nonce);
+    assert_ptr_equal(ud_neighbours_told(table, &tell), n);
+    assert_int_equal(n->rail, 0);
+    assert_false(ud_neighbour_heard(n, 6)); /* its first port is down, perhaps: it is answered on the second */
+    assert_int_equal(n->rail, 1);
+    assert_false(ud_neighbour_heard(n, 5));
+    assert_int_equal(n->rail, 0);
+}
+
 static void test_full_table(void **state)
 {
     struct ud_neighbours *table = *state;
@@ -248,6 +266,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_asking, make_table, free_table),
         cmocka_unit_test_setup_teardown(test_restarted, make_table, free_table),
         cmocka_unit_test_setup_teardown(test_silence, make_table, free_table),
+        cmocka_unit_test_setup_teardown(test_rails, make_table, free_table),
         cmocka_unit_test_setup_teardown(test_full_table, make_table, free_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
