@@ -13,7 +13,7 @@ HEARSAY_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config curl unzip python3 
     libjansson-dev libpcre2-dev libutf8proc-dev libsodium-dev libssl-dev libmicrohttpd-dev
     libcurl4-openssl-dev libcmocka-dev)
 # Fabrics besides UDP; without them the node is built without (--fabric says what is missing).
-HEARSAY_VERBS_PACKAGES=(libibverbs-dev ibverbs-providers)
+HEARSAY_VERBS_PACKAGES=(libibverbs-dev librdmacm-dev ibverbs-providers)
 HEARSAY_DPDK_PACKAGES=(libdpdk-dev)
 
 say() {
