@@ -86,6 +86,12 @@ class Starts(unittest.TestCase):
         self.assertIn("--group-key-file", done.stderr)
 
 
+def cpu_s(node):
+    with open(f"/proc/{node.process.pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Peers(unittest.TestCase):
     """Peers that die come back; nothing but time is lost."""
 
@@ -116,6 +122,40 @@ class Peers(unittest.TestCase):
             finally:
                 g.nodes[2].kill(signal.SIGCONT)
             support.wait_until(lambda: all(n.alive_peers() == 2 for n in g.nodes), 30, "it is back")
+
+    def test_hung_server_holds_up_no_start(self):
+        """Its memif socket takes two callers and lets a third wait for ever; a node that was started beside it serves meanwhile."""
+        with support.Group(support.BINARY, support.MODEL, count=3, options=NULL) as g:
+            g.nodes[0].kill(signal.SIGSTOP)  # a server of all its links
+            try:
+                node = g.nodes[1]
+                node.kill(signal.SIGKILL)
+                node.process.wait()
+                node.start()
+                support.wait_until(lambda: node.healthy() and node.alive_peers() == 1, 30, "it is up beside the hung one")
+                ends = time.monotonic() + 8  # the server is called every 2 s
+                while time.monotonic() < ends:
+                    began = time.monotonic()
+                    support.complete(node, "Once upon a time", 4)
+                    self.assertLess(time.monotonic() - began, 2)
+                    time.sleep(0.1)
+            finally:
+                g.nodes[0].kill(signal.SIGKILL)  # to be woken would end it, too: docs/fabrics.md
+                g.nodes[0].process.wait()
+            g.nodes[0].start()
+            support.wait_until(lambda: all(n.healthy() and n.alive_peers() == 2 for n in g.nodes), 30, "all are back")
+
+    def test_idle(self):
+        """Naps instead of a poll loop: three nodes that have nothing to do use little of a core."""
+        with support.Group(support.BINARY, support.MODEL, count=3, options=(*NULL, "--poll", "adaptive")) as g:
+            time.sleep(3)  # what a start sets going comes to rest
+            before = [cpu_s(n) for n in g.nodes]
+            began = time.monotonic()
+            time.sleep(5)
+            passed = time.monotonic() - began
+            shares = [100 * (cpu_s(n) - b) / passed for n, b in zip(g.nodes, before)]
+            print("idle, % of a core:", ", ".join(f"{s:.1f}" for s in shares))
+            self.assertLess(max(shares), 3)
 
     def test_traffic_is_counted(self):
         with support.Group(support.BINARY, support.MODEL, count=2, options=NULL) as g:
