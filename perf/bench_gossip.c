@@ -167,7 +167,7 @@ static int measure(struct gossip_bench *b, struct gossip_bytes *bytes, struct er
 /* ---- beside it ---- */
 
 struct reference {
-    char name[64];
+    const char *name; /* outlives the report */
     struct samples times_us;
 };
 
@@ -176,6 +176,7 @@ enum { REFERENCE_BYTES = 256 }; /* about one small digest */
 /* Over sockets between two that sleep, as nodes do; elsewhere what the fabric's bare program can. */
 static int measure_reference(const struct perf_config *config, struct reference *out, struct error *err)
 {
+    static char name[64];
     uint32_t n;
     const struct fabric_side *sides = fabric_bare_sides(&n);
     for (uint32_t i = 0; i < n; i++) {
@@ -189,7 +190,8 @@ static int measure_reference(const struct perf_config *config, struct reference 
                                  .control = -1,
                                  .cpu = UINT32_MAX};
         struct fabric_result result;
-        snprintf(out->name, sizeof out->name, "%s, %s", sides[i].name, reads ? "one-sided read" : "round trip");
+        snprintf(name, sizeof name, "%s, %s", sides[i].name, reads ? "one-sided read" : "round trip");
+        out->name = name;
         int rc = fabric_measure(&sides[i], &job, NULL, &result, err);
         if (rc == 0) {
             samples_append(&out->times_us, &result.times_us);
@@ -197,7 +199,7 @@ static int measure_reference(const struct perf_config *config, struct reference 
         }
         return rc;
     }
-    snprintf(out->name, sizeof out->name, "bare UDP round trip");
+    out->name = "bare UDP round trip";
     return udp_echo_measure(config->insertions, REFERENCE_BYTES, config->gossip_interval_ns, &out->times_us, err);
 }
 

@@ -65,7 +65,8 @@ def check_two_sides():
 
 
 def check_usage():
-    for wrong in (["--fabric", "pigeons"], ["--patterns", "dance"], ["--sizes", "none,"], ["--sealed", "perhaps"]):
+    for wrong in (["--fabric", "pigeons"], ["--patterns", "dance"], ["--sizes", "none,"], ["--sealed", "perhaps"],
+                  ["--against", "perftest"]):
         done = run(*wrong, expect=2)
         assert done.stderr.startswith("hearsay-perf: ") and done.stderr.count("\n") == 1, done.stderr
 
