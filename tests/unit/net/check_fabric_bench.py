@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 PERF = sys.argv[1]
-SHORT = ["--runs", "2", "--duration", "20ms", "--senders", "2"]
+SHORT = ["--runs", "2", "--duration", "60ms", "--senders", "2"]
 
 
 def run(*arguments, expect=0):
