@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 
 #include "core/base/log.h"
 
-enum { NAP_NS = 20000, BLIND_MS = 10, MOST_DESCRIPTORS = 1 << 20, EAL_EVENTS = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP };
+enum { NAP_NS = 20000, BLIND_MS = 10, LOOK_MS = 100, STALL_MS = 1000, MOST_DESCRIPTORS = 1 << 20, EAL_EVENTS = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP };
 
 atomic_bool dpdk_interrupts_run;
 bool dpdk_interrupts_fence;
@@ -27,6 +28,7 @@ static struct {
     struct dpdk_poller *pollers;
     struct rte_intr_handle *handle;
     int ours, set; /* the eventfd; EAL's epoll set as it was last found, -1: not */
+    uint64_t ran_ms; /* when the interrupt thread last passed here */
 } interrupts = {.lock = PTHREAD_MUTEX_INITIALIZER, .ours = -1, .set = -1};
 
 static void nap(void)
@@ -36,24 +38,35 @@ static void nap(void)
 
 /* ---- the interrupt thread ---- */
 
-/* Changing our entry to what it is succeeds in the one set that has it: EAL knows a descriptor by its number. */
-static bool is_the_set(int fd)
+static uint64_t now_ms(void)
 {
-    struct epoll_event event = {.events = EAL_EVENTS, .data.fd = interrupts.ours};
-    return fd != interrupts.ours && epoll_ctl(fd, EPOLL_CTL_MOD, interrupts.ours, &event) == 0;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Changing an entry to what it is succeeds in the one set that has it: EAL knows a descriptor by its number. */
+static bool has(int set, int fd)
+{
+    struct epoll_event event = {.events = EAL_EVENTS, .data.fd = fd};
+    return set != fd && epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0;
+}
+
+static int end_of_descriptors(void)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur < MOST_DESCRIPTORS ? (int)limit.rlim_cur : MOST_DESCRIPTORS;
 }
 
 /* EAL makes a new set whenever a descriptor comes or goes. */
 static void find_set(void)
 {
-    struct rlimit limit = {0};
-    if (interrupts.set >= 0 && is_the_set(interrupts.set))
+    if (interrupts.set >= 0 && has(interrupts.set, interrupts.ours))
         return;
     interrupts.set = -1;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    int most = limit.rlim_cur < MOST_DESCRIPTORS ? (int)limit.rlim_cur : MOST_DESCRIPTORS;
-    for (int fd = 0; fd < most && interrupts.set < 0; fd++)
-        if (is_the_set(fd))
+    for (int fd = 0, end = end_of_descriptors(); fd < end && interrupts.set < 0; fd++)
+        if (has(fd, interrupts.ours))
             interrupts.set = fd;
 }
 
@@ -61,6 +74,42 @@ static bool others_are_ready(int timeout_ms)
 {
     struct pollfd set = {.fd = interrupts.set, .events = POLLIN}; /* a negative descriptor only waits */
     return poll(&set, 1, timeout_ms) > 0;
+}
+
+static int option_of(int fd, int option)
+{
+    int value = -1;
+    socklen_t len = sizeof value;
+    return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : -1;
+}
+
+/* A memif server to which a caller is handed that hung up meanwhile leaves a closed descriptor in EAL's list, which then ends the process. Callers
+ * hang up when nobody answers for seconds, so after a stall nobody who waits is let in: who is still there calls again. */
+static void turn_callers_away(void)
+{
+    for (int fd = 0, end = end_of_descriptors(); fd < end; fd++) {
+        if (option_of(fd, SO_TYPE) != SOCK_SEQPACKET || option_of(fd, SO_ACCEPTCONN) != 1 || !has(interrupts.set, fd))
+            continue;
+        for (struct pollfd waiting = {.fd = fd, .events = POLLIN}; poll(&waiting, 1, 0) == 1;) {
+            int caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+            if (caller < 0)
+                break;
+            close(caller);
+        }
+    }
+}
+
+/* Waits until EAL has something to do, which it then may be let do. */
+static void wait_for_others(void)
+{
+    bool ready = false;
+    do {
+        uint64_t before_ms = interrupts.ran_ms;
+        ready = others_are_ready(interrupts.set >= 0 ? LOOK_MS : BLIND_MS) || interrupts.set < 0;
+        interrupts.ran_ms = now_ms();
+        if (interrupts.ran_ms - before_ms >= STALL_MS)
+            turn_callers_away();
+    } while (!ready);
 }
 
 static void wait_for_pollers(void)
@@ -86,7 +135,7 @@ static void on_turn(void *arg)
     find_set();
     if (!others_are_ready(0)) {
         atomic_store_explicit(&dpdk_interrupts_run, false, memory_order_release); /* pairs with dpdk_poller_begin */
-        others_are_ready(interrupts.set >= 0 ? -1 : BLIND_MS);
+        wait_for_others();
         wait_for_pollers();
     }
     count = 1;
@@ -108,6 +157,7 @@ static int begin_to_hold(void)
         rc = rte_intr_fd_set(interrupts.handle, interrupts.ours);
     if (rc != 0)
         return -EINVAL;
+    interrupts.ran_ms = now_ms();
     atomic_store(&dpdk_interrupts_run, true); /* until it is held */
     return rte_intr_callback_register(interrupts.handle, on_turn, NULL);
 }
