@@ -5,6 +5,7 @@ The emulated processor is some 50 times slower than a real one: it is the wake-u
 """
 import os
 import re
+import statistics
 import sys
 import time
 
@@ -45,23 +46,26 @@ def measure(fabric):
         sent = [support.metric(n, "hearsay_gossip_sent_bytes_total") for n in group.nodes]
         time.sleep(SECONDS)
         seconds = time.monotonic() - before
-        worst = 0
+        cpu, sleeps = [], []
         for i, node in enumerate(group.nodes):
             after = threads(node), counts(node)
-            cpu = sum(t[0] for t in after[0].values()) - sum(t[0] for t in begun[i][0].values())
-            worst = max(worst, cpu / seconds)
-            loop = {name: (round((t[0] - begun[i][0].get(name, (0, 0))[0]) / seconds, 4), round((t[1] - begun[i][0].get(name, (0, 0))[1]) / seconds, 1))
-                    for name, t in after[0].items()}
+            spent = {name: ((t[0] - begun[i][0].get(name, (0, 0))[0]) / seconds, (t[1] - begun[i][0].get(name, (0, 0))[1]) / seconds)
+                     for name, t in after[0].items()}
+            cpu.append(sum(share for share, _ in spent.values()))
+            sleeps.append(spent["node-loop"][1])
             rates = {c: round((after[1][c] - begun[i][1][c]) / seconds, 1) for c in COUNTS} if fabric == "verbs" else {}
             gossip = round((support.metric(node, "hearsay_gossip_sent_bytes_total") - sent[i]) / seconds, 1)
-            print(f"{fabric} {node.name}: {100 * cpu / seconds:.1f} % of a core; share and sleeps/s by thread {loop}; "
+            print(f"{fabric} {node.name}: {100 * cpu[-1]:.1f} % of a core, the loop sleeps {sleeps[-1]:.1f} times/s; "
                   f"gossip bytes/s {gossip} {rates}", flush=True)
-    return worst
+    return statistics.mean(cpu), statistics.mean(sleeps)
 
 
 def main():
-    for fabric in sys.argv[1:] or ["verbs", "sockets"]:
-        print(f"{fabric}: the busiest node uses {100 * measure(fabric):.1f} % of an emulated core", flush=True)
+    """Sockets' share of a real core is known to be far below the bar: verbs must cost about as much."""
+    (cpu, sleeps), (sockets_cpu, sockets_sleeps) = measure("verbs"), measure("sockets")
+    print(f"verbs: {100 * cpu:.1f} % of an emulated core and {sleeps:.1f} sleeps/s, sockets: {100 * sockets_cpu:.1f} % and {sockets_sleeps:.1f}")
+    good = cpu <= 2 * sockets_cpu and sleeps <= 1.5 * sockets_sleeps
+    sys.exit(0 if good else "an idle node over verbs does much more than over sockets")
 
 
 main()
