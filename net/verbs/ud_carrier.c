@@ -56,12 +56,12 @@ static void ud_destroy(struct carrier *carrier)
         struct verbs_buffer *buffer = self->lent[(self->lent_first + self->lent_n - 1) % UD_LENT];
         rail_give(buffer->rail, buffer);
     }
-    ud_neighbours_fini(&self->neighbours);
-    path_records_close(self->paths);
-    for (uint32_t i = 0; i < self->n_rails; i++) {
+    for (uint32_t i = 0; i < self->n_rails; i++)
         ud_queue_close(&self->rails[i]);
+    ud_neighbours_fini(&self->neighbours); /* after what may still be sent along its paths, before the domains that these belong to */
+    path_records_close(self->paths);
+    for (uint32_t i = 0; i < self->n_rails; i++)
         rail_close(&self->rails[i].rail);
-    }
     if (self->epoll_fd >= 0)
         close(self->epoll_fd);
     if (self->ground != NULL)

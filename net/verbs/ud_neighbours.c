@@ -101,17 +101,13 @@ bool ud_neighbour_ask_due(struct ud_neighbour *n, uint64_t now_ns)
     return true;
 }
 
-bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t queue_pair)
+bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair)
 {
     n->unanswered_ns = 0;
-    for (uint32_t i = 0; i < n->n_ports; i++) {
-        if (n->ports[i].queue_pair == queue_pair) {
-            n->rail = i; /* answers go where it is heard from: its other ports may be down */
-            return false;
-        }
-    }
-    n->stale = true;
-    return true;
+    n->stale = n->stale || rail >= n->n_ports || n->ports[rail].queue_pair != queue_pair; /* numbers of other rails may be the same */
+    if (!n->stale)
+        n->rail = rail; /* its other ports may be down */
+    return n->stale;
 }
 
 static bool same_ports(const struct ud_neighbour *n, const struct ud_word *tell)

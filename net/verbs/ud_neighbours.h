@@ -63,8 +63,9 @@ static inline void ud_neighbour_sent(struct ud_neighbour *n, uint64_t now_ns)
     if (n->unanswered_ns == 0)
         n->unanswered_ns = now_ns;
 }
-/* A datagram came from it: its rail is the one to answer on. True: from another queue pair than those known, so that it is to be asked. */
-bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t queue_pair);
+/* A datagram came from it by that rail, which is the one to answer on. True: from another queue pair than the known one there, so that it is to
+ * be asked. */
+bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair);
 /* The ASK to send. random: where its nonce comes from when a new one is needed. */
 void ud_neighbour_ask(struct ud_neighbours *table, struct ud_neighbour *n, uint64_t now_ns, const uint64_t random[2], struct ud_word *out);
 /* A TELL: whose it is, now known, or NULL when nobody waits for it. Paths that have changed are dropped. */

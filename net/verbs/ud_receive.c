@@ -101,7 +101,7 @@ static void do_what_is_due(struct ud *self)
 /* ---- at the queue pairs ---- */
 
 /* True: a datagram of a group's, in out. */
-static bool take(struct ud *self, const struct verbs_buffer *buffer, const struct ibv_wc *wc, struct carrier_datagram *out)
+static bool take(struct ud *self, uint32_t rail, const struct verbs_buffer *buffer, const struct ibv_wc *wc, struct carrier_datagram *out)
 {
     uint8_t *data = buffer->data + UD_ROUTE_BYTES;
     if (wc->status != IBV_WC_SUCCESS)
@@ -113,7 +113,7 @@ static bool take(struct ud *self, const struct verbs_buffer *buffer, const struc
     out->data = data + UD_HEADER_BYTES;
     out->len = wc->byte_len - UD_ROUTE_BYTES - UD_HEADER_BYTES;
     struct ud_neighbour *neighbour = ud_neighbours_find(&self->neighbours, &out->address);
-    if (neighbour != NULL && neighbour->known && ud_neighbour_heard(neighbour, wc->src_qp) && ud_neighbour_ask_due(neighbour, self->now_ns)) {
+    if (neighbour != NULL && neighbour->known && ud_neighbour_heard(neighbour, rail, wc->src_qp) && ud_neighbour_ask_due(neighbour, self->now_ns)) {
         self->counts.moved++;
         ud_ask(self, neighbour);
     }
@@ -131,7 +131,7 @@ static uint32_t look(struct ud *self, struct ud_rail *rail, struct carrier_datag
     *more = n > 0;
     for (int i = 0; i < n; i++) {
         struct verbs_buffer *buffer = rail_buffer(&rail->rail, (uint32_t)wc[i].wr_id);
-        if (take(self, buffer, &wc[i], &datagrams[count])) {
+        if (take(self, (uint32_t)(rail - self->rails), buffer, &wc[i], &datagrams[count])) {
             self->handed[self->n_handed++] = buffer;
             count++;
         } else {

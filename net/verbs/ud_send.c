@@ -64,6 +64,12 @@ struct ud_batch {
     uint32_t n;
 };
 
+static void begin(struct ud_batch *batch)
+{
+    batch->rail = NULL;
+    batch->n = 0;
+}
+
 static void post(struct ud *self, struct ud_batch *batch)
 {
     struct ud_rail *rail = batch->rail;
@@ -171,9 +177,10 @@ void ud_drop_waiting(struct ud *self, bool all)
 
 void ud_send_waiting(struct ud *self, struct ud_neighbour *neighbour)
 {
-    struct ud_batch batch = {.n = 0};
+    struct ud_batch batch; /* not filled with zeros: kilobytes each time */
     if (neighbour->n_waiting == 0)
         return;
+    begin(&batch);
     for (uint32_t i = 0; i < self->n_waiting; i++) {
         struct ud_waiting *waiting = &self->waiting[i];
         struct ud_rail *rail;
@@ -194,8 +201,9 @@ void ud_send_waiting(struct ud *self, struct ud_neighbour *neighbour)
 int ud_send(struct carrier *carrier, const struct carrier_datagram *datagrams, uint32_t n)
 {
     struct ud *self = ud_of(carrier);
-    struct ud_batch batch = {.n = 0};
+    struct ud_batch batch;
     uint32_t done = 0;
+    begin(&batch);
     self->now_ns = env_now_ns(&self->env);
     for (; done < n; done++) {
         const struct carrier_datagram *datagram = &datagrams[done];

@@ -181,8 +181,8 @@ static void test_restarted(void **state)
     struct ud_word asked = ask(table, n, 0);
     answer(table, &asked, 5);
     n->paths[0] = &n_dropped;
-    assert_false(ud_neighbour_heard(n, 5));
-    assert_true(ud_neighbour_heard(n, 8)); /* asked, not believed */
+    assert_false(ud_neighbour_heard(n, 0, 5));
+    assert_true(ud_neighbour_heard(n, 0, 8)); /* asked, not believed */
     assert_false(ud_neighbour_reachable(n));
     struct ud_word again = ask(table, n, 500 * MS);
     assert_memory_not_equal(again.nonce, asked.nonce, sizeof again.nonce);
@@ -190,7 +190,7 @@ static void test_restarted(void **state)
     assert_int_equal(n_dropped, 1); /* the way to the old queue pair */
     assert_null(n->paths[0]);
     assert_true(ud_neighbour_reachable(n));
-    assert_false(ud_neighbour_heard(n, 8));
+    assert_false(ud_neighbour_heard(n, 0, 8));
 }
 
 static void test_silence(void **state)
@@ -211,7 +211,7 @@ static void test_silence(void **state)
     assert_true(ud_neighbour_reachable(n)); /* it is sent to meanwhile */
     answer(table, &again, 5);
     assert_int_equal(n_dropped, 0); /* nothing has changed */
-    ud_neighbour_heard(n, 5);
+    ud_neighbour_heard(n, 0, 5);
     assert_false(ud_neighbour_ask_due(n, 9000 * MS));
 }
 
@@ -223,14 +223,16 @@ static void test_rails(void **state)
     struct ud_word asked = ask(table, n, 0), tell = a_tell(5);
     tell.n_ports = 2;
     tell.ports[1] = tell.ports[0];
-    tell.ports[1].queue_pair = 6;
     memcpy(tell.nonce, asked.nonce, sizeof tell.nonce);
     assert_ptr_equal(ud_neighbours_told(table, &tell), n);
     assert_int_equal(n->rail, 0);
-    assert_false(ud_neighbour_heard(n, 6)); /* its first port is down, perhaps: it is answered on the second */
+    assert_false(ud_neighbour_heard(n, 1, 5)); /* its first port is down, perhaps: it is answered on the second. Both have the same number */
     assert_int_equal(n->rail, 1);
-    assert_false(ud_neighbour_heard(n, 5));
+    assert_false(ud_neighbour_heard(n, 0, 5));
     assert_int_equal(n->rail, 0);
+    assert_true(ud_neighbour_heard(n, 1, 6));
+    assert_int_equal(n->rail, 0);
+    assert_true(ud_neighbour_heard(n, 2, 5)); /* it has no third one */
 }
 
 static void test_full_table(void **state)
