@@ -23,11 +23,12 @@ atomic_bool dpdk_interrupts_run;
 bool dpdk_interrupts_fence;
 
 static struct {
-    pthread_mutex_t lock; /* of all but set, which is the interrupt thread's */
+    pthread_mutex_t lock; /* of all but the last two, which are the interrupt thread's */
     bool held;
     struct dpdk_poller *pollers;
     struct rte_intr_handle *handle;
-    int ours, set; /* the eventfd; EAL's epoll set as it was last found, -1: not */
+    int ours;        /* the eventfd */
+    int set;         /* EAL's epoll set as it was last found, -1: not */
     uint64_t ran_ms; /* when the interrupt thread last passed here */
 } interrupts = {.lock = PTHREAD_MUTEX_INITIALIZER, .ours = -1, .set = -1};
 
