@@ -1,20 +1,15 @@
 /*
  * One forward pass: the stages of a step, and the memory they work in.
  *
- *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product,
- * norm, gate/up, down ] x n_layers, [ output norm, logits, sample ] for every
- * OUTPUT_GROUP rows that want a result
+ *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product, norm, gate/up, down ] x n_layers,
+ *     [ output norm, logits, sample ] for every OUTPUT_GROUP rows that want a result
  *
- * After the last layer's keys and values are stored, only rows that want a
- * result go on.
+ * After the last layer's keys and values are stored, only rows that want a result go on.
  *
- * A stage is cut into chunks by outputs or by rows, never along a sum, so no
- * cut can change a bit. Activations between stages are float; what feeds a
- * product lies in row tiles (kernels.h). All memory is allocated by
- * forward_create.
+ * A stage is cut into chunks by outputs or by rows, never along a sum, so no cut can change a bit. Activations between stages
+ * are float; what feeds a product lies in row tiles (kernels.h). All memory is allocated by forward_create.
  *
- * Threading: forward_begin by the submitting thread; forward_run and
- * forward_advance by the workers as worker_pool.h says.
+ * Threading: forward_begin by the submitting thread; forward_run and forward_advance by the workers as worker_pool.h says.
  */
 #ifndef HEARSAY_CPU_FORWARD_H
 #define HEARSAY_CPU_FORWARD_H
@@ -79,8 +74,7 @@ struct fixed_tiles {
     int32_t *tiles;
 };
 
-/* A product under way: panels of up to three matrices over the same rows,
- * numbered through. */
+/* A product under way: panels of up to three matrices over the same rows, numbered through. */
 struct product {
     uint64_t serial;
     const struct packed_matrix *parts[3];
@@ -103,8 +97,7 @@ struct forward {
     uint32_t n_workers, max_rows, max_spans;
 
     float *x;                         /* [max_rows][d_model], the residual stream */
-    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs, in words
-                                         (kernels.h) */
+    float *tiles;                     /* row tiles of max(d_model, n_heads * d_head) inputs, in words (kernels.h) */
     float *tiles_ff;                  /* row tiles of d_ff inputs */
     int32_t *fixed;                   /* what product.fixed points at */
     float *qkv;                       /* [max_rows][(n_heads + 2 n_kv_heads) * d_head] */
@@ -113,8 +106,7 @@ struct forward {
     struct step_row *rows;            /* [max_rows] */
     struct output_row *outputs;       /* [max_rows] */
     uint32_t *first_row;              /* [max_spans + 1], of span s among the rows */
-    uint32_t *first_index;            /* [max_spans] index in span s of its first row: rows
-                                         before it are no longer wanted */
+    uint32_t *first_index;            /* [max_spans] index in span s of its first row that is still wanted */
     uint32_t *first_task;             /* [max_spans + 1], of span s in attention */
     struct worker_scratch *scratch;   /* [n_workers] */
     struct attention_state *partials; /* [n_partials] */
@@ -165,9 +157,8 @@ void forward_fix_inputs(struct forward *forward, uint32_t chunk);
 const int32_t *forward_fixed_tile(const struct forward *forward, enum weight_type type, uint32_t row);
 
 /*
- * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one,
- * which it chooses itself.
- * The outputs go to qkv, are added to x, are the output group's logits, or become tiles_ff.
+ * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one, of its own
+ * choice. The outputs go to qkv, are added to x, are the output group's logits, or become tiles_ff.
  */
 uint32_t forward_start_product(struct forward *forward, const float *tiles, uint32_t n_rows, uint32_t n_parts,
                                const struct packed_matrix *const *parts);
@@ -196,8 +187,7 @@ static inline uint32_t forward_tile_rows(const struct forward *f, uint32_t n_row
     return (n_rows + n_tiles - 1) / n_tiles;
 }
 
-/* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in
- * words; words of one row are *stride apart. */
+/* Where row `row` begins in tiles of n_inputs inputs over n_rows rows, in words; words of one row are *stride apart. */
 static inline size_t forward_tile_offset(const struct forward *f, uint32_t n_rows, uint32_t n_inputs, uint32_t row,
                                          uint32_t *stride)
 {
