@@ -28,6 +28,10 @@ WORDS = ("river stone garden market winter letter window bridge harbor engine fo
 DEVICES = os.environ.get("HEARSAY_TEST_DEVICES", "").split()
 
 
+# Whether messages travel in datagrams. Over RDMA only the bootstrap's do: a few, and none with messages.
+IN_DATAGRAMS = os.environ.get("HEARSAY_FABRIC") != "verbs"
+
+
 # And over DPDK: HEARSAY_FABRIC=dpdk, and how the nodes are joined: "memif", a shared-memory link between any two, or "packet PREFIX", an
 # interface PREFIX1, PREFIX2 .. for each node.
 DPDK = os.environ.get("HEARSAY_TEST_DPDK", "").split()
