@@ -42,7 +42,15 @@ int hand_over_measure(uint32_t threads, const uint32_t *cpus, uint32_t n_cpus, u
     struct hand_over h = {.n_threads = threads};
     struct worker_job job = {.run = wait_for_all, .advance = next_stage, .done = finish, .arg = &h};
     struct worker_pool *pool;
-    int rc = worker_pool_create(threads, cpus, n_cpus, &pool, err);
+    struct topology topology;
+    struct placement placement;
+    topology_init(&topology);
+    int rc = placement_plan(&topology, threads, cpus, n_cpus, &placement, err);
+    topology_fini(&topology);
+    if (rc)
+        return rc;
+    rc = worker_pool_create(threads, placement.workers, &pool, err);
+    placement_fini(&placement);
     if (rc)
         return rc;
     sem_init(&h.done, 0, 0);

@@ -1,6 +1,7 @@
 #include "core/cpu/cpu_backend.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/base/log.h"
 #include "core/base/panic.h"
 #include "core/cpu/forward.h"
 #include "core/cpu/worker_pool.h"
@@ -24,6 +26,8 @@ struct cpu_backend {
     struct weights *weights;
     struct kv_pool kv;
     struct forward *forward;
+    struct topology topology;
+    struct placement placement;
     struct worker_pool *pool;
     float *fill_scratch; /* [n_workers][weights_fill_scratch] while weights are filled */
     int event_fd;
@@ -70,13 +74,13 @@ const struct cpu_kernels *cpu_path_kernels(enum cpu_path path, enum cpu_compute 
     case CPU_PATH_AVX2:
         return cpu_kernels_avx2();
     case CPU_PATH_AVX512:
-        return cpu_kernels_avx512();
+        return cpu_kernels_avx512vnni() ? cpu_kernels_avx512vnni() : cpu_kernels_avx512();
     case CPU_PATH_AVX512_BF16:
         return cpu_kernels_avx512bf16();
     case CPU_PATH_AUTO:
         break;
     }
-    best = cpu_kernels_avx512();
+    best = cpu_path_kernels(CPU_PATH_AVX512, compute);
     if (!best)
         best = cpu_kernels_avx2();
     return best ? best : cpu_kernels_generic();
@@ -295,6 +299,8 @@ static void backend_destroy(struct backend *backend)
     forward_destroy(b->forward);
     weights_destroy(b->weights);
     kv_pool_fini(&b->kv);
+    placement_fini(&b->placement);
+    topology_fini(&b->topology);
     if (b->event_fd >= 0)
         close(b->event_fd);
     free(b->copies);
@@ -393,11 +399,42 @@ static int fill_weights(struct cpu_backend *b, const struct cpu_backend_config *
     return status;
 }
 
+/* Each node's workers and the weights that they read, then what stands on all nodes in turn. */
+static void log_places(const struct cpu_backend *b, const uint64_t *node_bytes, uint64_t kv_bytes)
+{
+    char text[CPU_MAX_NODES * 96];
+    int used = 0;
+    for (uint32_t node = 0; node < b->topology.n_nodes; node++) {
+        uint32_t n_workers = 0;
+        for (uint32_t i = 0; i < b->n_workers; i++)
+            n_workers += b->placement.workers[i].node == node;
+        if (n_workers > 0)
+            used += snprintf(text + used, sizeof text - (size_t)used, "node %u: %u threads, %" PRIu64 " MiB of weights; ",
+                             b->topology.nodes[node].index, n_workers, node_bytes[node] >> 20);
+    }
+    log_info("cpu", "NUMA: %skeys and values on all of these in turn (%" PRIu64 " MiB)", text, kv_bytes >> 20);
+}
+
+/* On a machine of several NUMA nodes: weights to those who multiply them, keys and values spread. Before anything is written. */
+static void place_memory(struct cpu_backend *b)
+{
+    uint64_t node_bytes[CPU_MAX_NODES];
+    if (b->topology.n_nodes == 1)
+        return;
+    bool placed = weights_place(b->weights, &b->topology, &b->placement, node_bytes);
+    if (kv_pool_place(&b->kv, &b->topology, b->placement.nodes) && placed)
+        log_places(b, node_bytes, kv_pool_bytes(&b->kv));
+    else
+        log_warn("cpu", "NUMA: the kernel refuses to place memory on nodes (a container without set_mempolicy?): memory stands where "
+                        "it is first written");
+}
+
 static int build(struct cpu_backend *b, const struct cpu_backend_config *c, struct error *err)
 {
     uint32_t page_tokens = c->page_tokens ? c->page_tokens : CPU_DEFAULT_PAGE_TOKENS;
     uint32_t max_rows = c->max_rows ? c->max_rows : CPU_DEFAULT_MAX_ROWS;
     uint32_t max_spans = c->max_spans ? c->max_spans : CPU_DEFAULT_MAX_SPANS;
+    topology_init(&b->topology);
     b->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (b->event_fd < 0)
         return error_set(err, HS_ERR_IO, "no event descriptor: %s", strerror(errno));
@@ -408,9 +445,13 @@ static int build(struct cpu_backend *b, const struct cpu_backend_config *c, stru
     if (!status)
         status = kv_pool_init(&b->kv, c->model, c->n_pages, page_tokens, b->kernels->inputs_per_word, err);
     if (!status)
+        status = placement_plan(&b->topology, b->n_workers, c->cpus, c->n_cpus, &b->placement, err);
+    if (!status)
+        place_memory(b);
+    if (!status)
         status = forward_create(c->model, b->weights, &b->kv, b->kernels, b->n_workers, max_rows, max_spans, &b->forward, err);
     if (!status)
-        status = worker_pool_create(b->n_workers, c->cpus, c->n_cpus, &b->pool, err);
+        status = worker_pool_create(b->n_workers, b->placement.workers, &b->pool, err);
     return status ? status : fill_weights(b, c, err);
 }
 

@@ -4,9 +4,9 @@
  */
 #include "core/base/panic.h"
 #include "core/cpu/forward.h"
+#include "core/cpu/placement.h"
 
 enum {
-    CHUNKS_PER_WORKER = 4,       /* of a product: enough to even out, few enough to stay cheap */
     RESIDENT_BYTES = 384 * 1024, /* panels that should stay in a core's cache while many rows pass */
     WIDEN_TILES = 4,             /* of rows from which on panels are made floats first: once per panels, not once per tile */
     BLOCK_FLOATS = CPU_MAX_PANELS_AT_ONCE * CPU_MAX_TILE_ROWS * CPU_MAX_PANEL_WIDTH,
@@ -24,22 +24,7 @@ static const char *panel_of(const struct forward *f, const struct packed_matrix 
     return (const char *)matrix->panels + panel * panel_bytes_of(f, matrix);
 }
 
-/* The largest chunks, from a chunk per CHUNKS_PER_WORKER down to half of it, for which the busiest worker has least to do. */
-static uint32_t even_chunks(uint32_t n_panels, uint32_t n_workers)
-{
-    const uint32_t most = (n_panels + CHUNKS_PER_WORKER * n_workers - 1) / (CHUNKS_PER_WORKER * n_workers);
-    uint32_t best = most, least_work = UINT32_MAX;
-    for (uint32_t panels = most; panels > most / 2; panels--) {
-        uint32_t chunks = (n_panels + panels - 1) / panels, work = (chunks + n_workers - 1) / n_workers * panels;
-        if (work < least_work) {
-            least_work = work;
-            best = panels;
-        }
-    }
-    return best;
-}
-
-/* Of the run of chunks that a worker owns; the last one's ends where that of one more would begin. */
+/* Of the run of chunks that a worker owns (those of placement_first_panel); the last one's ends where that of one more would begin. */
 static uint32_t first_chunk_of(const struct forward *f, uint32_t worker)
 {
     return (uint32_t)((uint64_t)f->product.n_chunks * worker / f->n_workers);
@@ -55,7 +40,7 @@ uint32_t forward_start_product(struct forward *f, const float *tiles, uint32_t n
         p->parts[i] = parts[i];
         p->n_panels += parts[i]->n_panels;
     }
-    p->panels_per_chunk = f->n_workers > 1 ? even_chunks(p->n_panels, f->n_workers) : p->n_panels;
+    p->panels_per_chunk = placement_chunk_panels(p->n_panels, f->n_workers);
     if (n_rows > f->kernels->tile_rows) {
         uint32_t resident = (uint32_t)(RESIDENT_BYTES / panel_bytes_of(f, parts[0])) + 1;
         if (resident > CPU_MAX_PANELS_AT_ONCE)

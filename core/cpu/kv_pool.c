@@ -14,7 +14,7 @@ uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens)
     return (uint64_t)model->n_layers * model->n_kv_heads * page_tokens * (model->d_head + padded_head(model)) * sizeof(uint16_t);
 }
 
-static size_t slab_bytes(const struct kv_pool *pool)
+uint64_t kv_pool_bytes(const struct kv_pool *pool)
 {
     return pool->n_slabs * pool->slab_size * sizeof(uint16_t);
 }
@@ -36,7 +36,7 @@ int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t 
     pool->slab_size = KV_SLAB_PAGES * pool->page_size;
     pool->key_size = (size_t)KV_SLAB_PAGES * page_tokens * pool->d_head;
     pool->head_size = pool->key_size + (size_t)KV_SLAB_PAGES * page_tokens * pool->d_padded;
-    size_t bytes = slab_bytes(pool);
+    size_t bytes = kv_pool_bytes(pool);
     pool->memory = memory_map(bytes);
     if (!pool->memory)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for %u KV pages (%zu MiB): ask for fewer", n_pages, bytes >> 20);
@@ -45,8 +45,13 @@ int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t 
 
 void kv_pool_fini(struct kv_pool *pool)
 {
-    memory_unmap(pool->memory, slab_bytes(pool));
+    memory_unmap(pool->memory, kv_pool_bytes(pool));
     pool->memory = NULL;
+}
+
+bool kv_pool_place(const struct kv_pool *pool, const struct topology *topology, uint64_t nodes)
+{
+    return topology_place(topology, pool->memory, kv_pool_bytes(pool), nodes);
 }
 
 void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head, const uint16_t *key,

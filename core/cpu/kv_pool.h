@@ -20,11 +20,13 @@
 #ifndef HEARSAY_CPU_KV_POOL_H
 #define HEARSAY_CPU_KV_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/error.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/topology.h"
 #include "core/port/model.h"
 
 enum { KV_SLAB_PAGES = 16 };
@@ -51,6 +53,9 @@ uint64_t kv_page_bytes(const struct model_desc *model, uint32_t page_tokens);
 int kv_pool_init(struct kv_pool *pool, const struct model_desc *model, uint32_t n_pages, uint32_t page_tokens, uint32_t group,
                  struct error *err);
 void kv_pool_fini(struct kv_pool *pool);
+uint64_t kv_pool_bytes(const struct kv_pool *pool);
+/* Before anything is stored: slabs shall stand on these nodes in turn. False: the kernel refuses. */
+bool kv_pool_place(const struct kv_pool *pool, const struct topology *topology, uint64_t nodes);
 /* Stores one position's key and value (d_head each) of a head. */
 void kv_pool_store(const struct kv_pool *pool, uint32_t page, uint32_t slot, uint32_t layer, uint32_t head, const uint16_t *key,
                    const uint16_t *value);

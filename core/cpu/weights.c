@@ -251,6 +251,77 @@ void weights_destroy(struct weights *weights)
     free(weights);
 }
 
+/* ---- placing ---- */
+
+/* Memory of one node, as far as it is known. */
+struct node_run {
+    uintptr_t start, end;
+    uint32_t node;
+};
+
+struct placing {
+    const struct topology *topology;
+    uint64_t *node_bytes;
+    struct node_run run;
+    bool refused;
+};
+
+static void place_until(struct placing *placing, uintptr_t end)
+{
+    struct node_run *run = &placing->run;
+    if (end <= run->start)
+        return;
+    placing->node_bytes[run->node] += end - run->start;
+    placing->refused |= !topology_place(placing->topology, (void *)run->start, end - run->start, UINT64_C(1) << run->node);
+    run->start = end;
+}
+
+/* The memory up to `end` that follows what was added before. */
+static void add_run(struct placing *placing, uintptr_t end, uint32_t node)
+{
+    struct node_run *run = &placing->run;
+    if (end <= run->end)
+        return;
+    if (node != run->node) {
+        place_until(placing, placement_cut(run->end, run->end - run->start, end - run->end));
+        run->node = node;
+    }
+    run->end = end;
+}
+
+/* q, k and v are numbered through in one product, every other matrix is a product of its own. */
+static uint32_t panels_before(const struct weights *w, uint32_t matrix, uint32_t *n_panels)
+{
+    const uint32_t part = matrix % MATRICES_PER_LAYER;
+    struct packed_matrix *const *first = w->matrices + matrix - part;
+    *n_panels = w->matrices[matrix]->n_panels;
+    if (matrix + 1 == w->n_matrices || part > 2)
+        return 0;
+    *n_panels = first[0]->n_panels + first[1]->n_panels + first[2]->n_panels;
+    return part == 0 ? 0 : first[0]->n_panels + (part == 2 ? first[1]->n_panels : 0);
+}
+
+bool weights_place(const struct weights *weights, const struct topology *topology, const struct placement *placement,
+                   uint64_t node_bytes[CPU_MAX_NODES])
+{
+    const uintptr_t base = (uintptr_t)weights->panel_memory;
+    struct placing placing = {topology, node_bytes, {base, base, placement->workers[0].node}, false};
+    memset(node_bytes, 0, CPU_MAX_NODES * sizeof *node_bytes);
+    for (uint32_t i = 0; i < weights->n_matrices; i++) {
+        const struct packed_matrix *matrix = weights->matrices[i];
+        const size_t panel_bytes = weight_panel_bytes(matrix->type, matrix->n_inputs, weights->kernels->panel_width);
+        uint32_t n_panels, before = panels_before(weights, i, &n_panels);
+        for (uint32_t w = 0; w < placement->n_workers; w++) {
+            uint32_t last = placement_first_panel(n_panels, placement->n_workers, w + 1);
+            last = last > before ? last - before : 0;
+            last = last < matrix->n_panels ? last : matrix->n_panels;
+            add_run(&placing, (uintptr_t)matrix->panels + last * panel_bytes, placement->workers[w].node);
+        }
+    }
+    place_until(&placing, base + weights->panel_bytes);
+    return !placing.refused;
+}
+
 /* ---- filling ---- */
 
 static uint32_t most_inputs(const struct weights *w)

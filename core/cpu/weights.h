@@ -16,11 +16,13 @@
 #define HEARSAY_CPU_WEIGHTS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/error.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/placement.h"
 #include "core/cpu/weight_form.h"
 #include "core/port/model.h"
 
@@ -68,6 +70,13 @@ struct weights {
 int weights_create(const struct model_desc *model, const struct cpu_kernels *kernels, enum weight_form form, struct weights **out,
                    struct error *err);
 void weights_destroy(struct weights *weights);
+
+/*
+ * Before filling: panels shall stand on the nodes of the workers that multiply them in a step of one row. node_bytes[i] becomes what
+ * was placed on topology->nodes[i]. False: the kernel refused some of it.
+ */
+bool weights_place(const struct weights *weights, const struct topology *topology, const struct placement *placement,
+                   uint64_t node_bytes[CPU_MAX_NODES]);
 
 /* Floats of scratch that weights_fill needs. */
 size_t weights_fill_scratch(const struct weights *weights);

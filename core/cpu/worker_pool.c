@@ -139,26 +139,31 @@ static void *worker_main(void *arg)
     }
 }
 
-static int start_worker(struct worker_pool *pool, uint32_t index, const uint32_t *cpus, uint32_t n_cpus, struct error *err)
+static int refuse_cpus(const cpu_set_t *cpus, struct error *err)
+{
+    uint32_t cpu = 0;
+    while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, cpus))
+        cpu++;
+    return error_set(err, HS_ERR_INVALID, "CPU %u%s is not available to this process: choose others for the workers", cpu,
+                     cpu == CPU_SETSIZE ? " or above" : "");
+}
+
+/* place: NULL or not pinned, anywhere. */
+static int start_worker(struct worker_pool *pool, uint32_t index, const struct worker_place *place, struct error *err)
 {
     struct worker *worker = &pool->workers[index];
     pthread_attr_t attributes;
     int status = pthread_attr_init(&attributes);
     if (status)
         return error_set(err, HS_ERR_NO_MEMORY, "worker thread: %s", strerror(status));
-    if (n_cpus > 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        if (cpus[index % n_cpus] < CPU_SETSIZE)
-            CPU_SET(cpus[index % n_cpus], &set);
-        pthread_attr_setaffinity_np(&attributes, sizeof set, &set);
-    }
+    const bool pinned = place && place->pinned;
+    if (pinned)
+        pthread_attr_setaffinity_np(&attributes, sizeof place->cpus, &place->cpus);
     *worker = (struct worker){.pool = pool, .index = index};
     status = pthread_create(&worker->thread, &attributes, worker_main, worker);
     pthread_attr_destroy(&attributes);
-    if (status == EINVAL && n_cpus > 0)
-        return error_set(err, HS_ERR_INVALID, "CPU %u is not available to this process: choose others for the workers",
-                         cpus[index % n_cpus]);
+    if (status == EINVAL && pinned)
+        return refuse_cpus(&place->cpus, err);
     if (status)
         return error_set(err, HS_ERR_IO, "cannot start worker thread %u: %s", index, strerror(status));
     pthread_setname_np(worker->thread, "hearsay-compute");
@@ -166,7 +171,7 @@ static int start_worker(struct worker_pool *pool, uint32_t index, const uint32_t
     return 0;
 }
 
-int worker_pool_create(uint32_t n_threads, const uint32_t *cpus, uint32_t n_cpus, struct worker_pool **out, struct error *err)
+int worker_pool_create(uint32_t n_threads, const struct worker_place *places, struct worker_pool **out, struct error *err)
 {
     struct worker_pool *pool = aligned_alloc(64, sizeof *pool);
     int status = HS_ERR_NO_MEMORY;
@@ -179,7 +184,7 @@ int worker_pool_create(uint32_t n_threads, const uint32_t *cpus, uint32_t n_cpus
         goto fail;
     }
     for (uint32_t i = 0; i < n_threads; i++) {
-        status = start_worker(pool, i, cpus, n_cpus, err);
+        status = start_worker(pool, i, places ? &places[i] : NULL, err);
         if (status)
             goto fail;
     }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/cpu/placement.h"
 
 enum { WORKER_MAX_CHUNKS = 0xffff };
 
@@ -33,10 +34,10 @@ struct worker_job {
 struct worker_pool;
 
 /*
- * n_threads workers, worker i pinned to cpus[i % n_cpus] if n_cpus > 0. 0, or HS_ERR_NO_MEMORY, HS_ERR_INVALID (a CPU that is
+ * n_threads workers, worker i where places[i] says; places may be NULL: not pinned. 0, or HS_ERR_NO_MEMORY, HS_ERR_INVALID (a CPU that is
  * not there), HS_ERR_IO (threads cannot be started).
  */
-int worker_pool_create(uint32_t n_threads, const uint32_t *cpus, uint32_t n_cpus, struct worker_pool **out, struct error *err);
+int worker_pool_create(uint32_t n_threads, const struct worker_place *places, struct worker_pool **out, struct error *err);
 /* Waits for a job under way. */
 void worker_pool_destroy(struct worker_pool *pool);
 /* Starts a job whose first stage has n_chunks >= 1 chunks. */

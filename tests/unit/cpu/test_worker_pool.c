@@ -57,10 +57,14 @@ static void done(void *arg)
 static void check_pool(uint32_t n_workers, const uint32_t *cpus, uint32_t n_cpus, int rounds)
 {
     static struct job job;
+    const struct topology one_node = {.n_nodes = 1};
+    struct placement placement;
     struct worker_pool *pool;
     struct error err = {0};
-    if (worker_pool_create(n_workers, cpus, n_cpus, &pool, &err))
+    if (placement_plan(&one_node, n_workers, cpus, n_cpus, &placement, &err) ||
+        worker_pool_create(n_workers, placement.workers, &pool, &err))
         fail_msg("%s", err.text);
+    placement_fini(&placement);
     sem_init(&job.done, 0, 0);
     for (int round = 0; round < rounds; round++) {
         memset(job.runs, 0, sizeof job.runs);
@@ -110,8 +114,9 @@ static void test_absent_cpu_is_refused(void **state)
 {
     struct worker_pool *pool = NULL;
     struct error err = {0};
-    uint32_t cpu = 1023;
-    assert_int_equal(worker_pool_create(1, &cpu, 1, &pool, &err), HS_ERR_INVALID);
+    struct worker_place place = {.pinned = true};
+    CPU_SET(1023, &place.cpus);
+    assert_int_equal(worker_pool_create(1, &place, &pool, &err), HS_ERR_INVALID);
     assert_null(pool);
     assert_non_null(strstr(err.text, "CPU 1023"));
 }
