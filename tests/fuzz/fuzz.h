@@ -33,6 +33,8 @@
     X(node)             \
     X(options)          \
     X(packet)           \
+    X(pages)            \
+    X(reads)            \
     X(safetensors)      \
     X(show)             \
     X(stream)           \

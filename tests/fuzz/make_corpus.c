@@ -133,6 +133,80 @@ static void save_forward(void)
     }
 }
 
+/* ---- a peer's pages (target_reads.c has the opcodes) ---- */
+
+static void order_page(struct writer *w, const struct writer *page)
+{
+    write_u8(w, 0);
+    write_u16(w, (uint16_t)page->len);
+    write_bytes(w, page->data, page->len);
+}
+
+static void order_time(struct writer *w, uint8_t ms)
+{
+    write_u8(w, 3);
+    write_u8(w, ms);
+}
+
+/* The header at a sequence; with changes, as the log has them. */
+static void order_digest(struct writer *w, uint64_t sequence, bool has_changes)
+{
+    static uint8_t bytes[4096];
+    struct writer page;
+    struct wire_header header = {.epoch = epoch, .stamp = sequence * 2 + !has_changes, .sequence = sequence, .checksum = 5, .n_blocks = 6, .page_tokens = 16};
+    memset(header.fingerprint, 7, sizeof header.fingerprint);
+    strcpy(header.arithmetic, "null");
+    writer_init(&page, bytes, sizeof bytes);
+    wire_begin_digest(&page, &header, 0, has_changes ? 1 : sequence + 1);
+    if (has_changes)
+        wire_write_run(&page, false, names, 6);
+    order_page(w, &page);
+}
+
+static void save_reads(void)
+{
+    static uint8_t bytes[BYTES], page_bytes[BYTES];
+    struct writer w, page;
+    uint64_t checksums[BLOCK_SET_PAGES] = {1, 2, 3};
+    writer_init(&w, bytes, sizeof bytes);
+    order_digest(&w, 6, false); /* the header, then the log */
+    order_time(&w, 5);
+    order_digest(&w, 6, true);
+    order_time(&w, 20);
+    save("reads", "log", bytes, w.len);
+    writer_init(&w, bytes, sizeof bytes);
+    order_digest(&w, 30000, false); /* too far behind for the log: the manifest, and pages */
+    order_time(&w, 5);
+    writer_init(&page, page_bytes, sizeof page_bytes);
+    wire_write_manifest(&page, epoch, 29000, checksums);
+    order_page(&w, &page);
+    order_time(&w, 5);
+    for (uint32_t i = 0; i < 3; i++) {
+        writer_init(&page, page_bytes, sizeof page_bytes);
+        wire_write_page(&page, epoch, 29000 + i, i, names, i == 0 ? 4 : 0);
+        order_page(&w, &page);
+    }
+    order_time(&w, 20);
+    write_u8(&w, 1); /* a read that fails, a restart, and again */
+    write_u8(&w, 2);
+    write_u8(&w, 4);
+    write_u8(&w, 1);
+    order_digest(&w, 6, false);
+    order_time(&w, 200);
+    save("reads", "snapshot", bytes, w.len);
+}
+
+static void save_pages(void)
+{
+    static const uint8_t whole[] = {0, 2, 2, 255, 0}, torn[] = {0, 3, 3, 255, 0, 40, 7, 100, 8}, cut[] = {0, 3, 3, 60, 0};
+    static const uint8_t region[] = {1, 1, 6, 0, 1, 5, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+                                     0xaa, 0xbb, 0xcc, 0xdd, 64, 0, 0, 0, 0, 16, 0, 0, 3, 0, 0, 0}; /* as in tests/unit/verbs/test_control.c */
+    save("pages", "whole", whole, sizeof whole);
+    save("pages", "torn", torn, sizeof torn);
+    save("pages", "cut", cut, sizeof cut);
+    save("pages", "region", region, sizeof region);
+}
+
 /* ---- orders for the node (target_node.c has the opcodes) ---- */
 
 static void order(struct writer *w, uint8_t op, uint8_t which, uint8_t argument)
@@ -271,6 +345,8 @@ int main(int argc, char **argv)
     save_cluster();
     save_forward();
     save_node();
+    save_reads();
+    save_pages();
     save_packets();
     return 0;
 }
