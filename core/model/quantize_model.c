@@ -291,18 +291,14 @@ static bool same_place(const char *a, const char *b)
     return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
+/* To a file of this run's own, so that nothing there is overwritten and two runs to one place do not mix. */
 static int write_model(const struct quantize_config *c, const struct quantize_plan *plan, const char *path, double *error_share,
                        struct error *err)
 {
     char *part;
-    if (asprintf(&part, "%s.part", path) < 0)
+    if (asprintf(&part, "%s.part.%d", path, (int)getpid()) < 0)
         return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
-    if (same_place(c->in, part)) {
-        int refused = error_set(err, HS_ERR_INVALID, "%s: is written to on the way to %s; give another place to write to", part, path);
-        free(part);
-        return refused;
-    }
-    int fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int rc = fd < 0 ? error_set(err, HS_ERR_IO, "%s: cannot be written: %s", part, strerror(errno)) : 0;
     if (rc == 0)
         rc = fill_file(c, plan, fd, part, error_share, err);
