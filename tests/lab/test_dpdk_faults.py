@@ -153,7 +153,8 @@ class Peers(unittest.TestCase):
             passed = time.monotonic() - began
             shares = [100 * (cpu_s(n) - b) / passed for n, b in zip(g.nodes, before)]
             print("idle, % of a core:", ", ".join(f"{s:.1f}" for s in shares))
-            self.assertLess(max(shares), 3)
+            if not support.is_sanitized():
+                self.assertLess(max(shares), 3)
 
     def test_traffic_is_counted(self):
         with support.Group(support.BINARY, support.MODEL, count=2, options=NULL) as g:
