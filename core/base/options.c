@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/log.h"
 #include "core/base/option_value.h"
 #include "core/base/parse.h"
 #include "core/base/strbuf.h"
@@ -160,12 +161,31 @@ static int contradiction(struct error *err, const char *prefix, const char *a, c
     return error_set(err, HS_ERR_INVALID, "%s%s and %s%s contradict each other; give one of them", prefix, a, prefix, b);
 }
 
-/* What the command line did not settle. */
-static int read_environment(const struct options *options, const bool *given, bool *set, void *config, struct error *err)
+static bool is_given(const struct options *options, const char *name, const bool *given)
+{
+    size_t i = 0;
+    while (strcmp(options->specs[i].name, name) != 0)
+        i++; /* a spec names one of its own table */
+    return given[i];
+}
+
+/* Whether the environment's word on this option has no use beside what the command line chose; told then. */
+static bool put_aside(const struct options *options, const struct option_spec *spec, const bool *given, const void *config)
+{
+    char name[ENVIRONMENT_NAME_BYTES];
+    if (!spec->fits || spec->fits(config) || !is_given(options, spec->chosen_by, given) || !environment_text(spec, name))
+        return false;
+    log_warn("options", "%s is for %s and is put aside: --%s says otherwise", name, spec->fits_with, spec->chosen_by);
+    return true;
+}
+
+/* What the command line did not settle: of the options that others have no use for (dependent), or of all the rest. */
+static int read_environment(const struct options *options, bool dependent, const bool *given, bool *set, void *config,
+                            struct error *err)
 {
     for (size_t i = 0; i < options->n_specs; i++) {
         const struct option_spec *spec = &options->specs[i];
-        if (given[i] || rival(options, spec, given))
+        if ((spec->fits != NULL) != dependent || given[i] || rival(options, spec, given) || put_aside(options, spec, given, config))
             continue;
         int rc = set_from_environment(spec, config, &set[i], err);
         const struct option_spec *other = rc == 0 && set[i] ? rival(options, spec, set) : NULL;
@@ -177,6 +197,23 @@ static int read_environment(const struct options *options, const bool *given, bo
         }
         if (rc)
             return rc;
+    }
+    return 0;
+}
+
+/* After all else was read. */
+static int check_fits(const struct options *options, const bool *given, const bool *set, const void *config, struct error *err)
+{
+    for (size_t i = 0; i < options->n_specs; i++) {
+        const struct option_spec *spec = &options->specs[i];
+        char name[ENVIRONMENT_NAME_BYTES];
+        if (!spec->fits || (!given[i] && !set[i]) || spec->fits(config))
+            continue;
+        if (given[i])
+            snprintf(name, sizeof name, "--%s", spec->name);
+        else
+            environment_name(spec->name, name, sizeof name);
+        return error_set(err, HS_ERR_INVALID, "%s is for %s; give that too, or leave %s out", name, spec->fits_with, name);
     }
     return 0;
 }
@@ -251,7 +288,11 @@ int options_parse(const struct options *options, int argc, char **argv, void *co
     struct parse_run run = {.options = options, .config = config, .err = err, .given = flags};
     int rc = parse_all(&run, argc, argv);
     if (rc == 0)
-        rc = read_environment(options, flags, flags + options->n_specs, config, err);
+        rc = read_environment(options, false, flags, flags + options->n_specs, config, err);
+    if (rc == 0)
+        rc = read_environment(options, true, flags, flags + options->n_specs, config, err);
+    if (rc == 0)
+        rc = check_fits(options, flags, flags + options->n_specs, config, err);
     free(flags);
     return rc;
 }

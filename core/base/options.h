@@ -7,11 +7,15 @@
  * Options of one `exclusive` group contradict each other: two of them in one place are an error, and one on the command line puts
  * all of its group in the environment aside.
  *
+ * An option that the others' choice leaves no use for (`fits`) is an error, unless it comes from the environment and the choice from the command line: then
+ * it is put aside, and a warning says so.
+ *
  * Threading: at start only.
  */
 #ifndef HEARSAY_BASE_OPTIONS_H
 #define HEARSAY_BASE_OPTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +50,9 @@ struct option_spec {
     uint64_t min, max;                   /* numbers, durations, sizes (min) */
     const struct option_choice *choices; /* OPTION_CHOICE */
     const char *exclusive;               /* name of its group, NULL: none */
+    bool (*fits)(const void *config);    /* whether what was chosen otherwise has a use for it; NULL: always */
+    const char *fits_with;               /* for people: "--fabric verbs or dpdk" */
+    const char *chosen_by;               /* the option that decides: "fabric" */
 };
 
 struct options {

@@ -174,6 +174,16 @@ static const struct option_choice levels[] = {
 #define COUNT(name, least, most) .kind = OPTION_U32, FIELD(name), .min = (least), .max = (most)
 #define CHOICE(name, list) .kind = OPTION_CHOICE, FIELD(name), .choices = (list)
 
+static bool fits_device(const void *config)
+{
+    return ((const struct node_options *)config)->fabric != FABRIC_SOCKETS;
+}
+
+static bool fits_eal(const void *config)
+{
+    return ((const struct node_options *)config)->fabric == FABRIC_DPDK;
+}
+
 static const struct option_spec node_specs[] = {
     {"model", "PATH", "A .gguf file or a Hugging Face folder (required)", "Model", .set = set_model},
     {"served-model-name", "NAME", "Model id that clients ask for; default the model's own name", NULL, TEXT(served_model_name)},
@@ -211,8 +221,10 @@ static const struct option_spec node_specs[] = {
     {"fabric", "NAME", "sockets (UDP), verbs (RDMA), verbs-ud (RDMA without a queue pair per peer) or dpdk (Ethernet from user space); "
      "default sockets", NULL, CHOICE(fabric, fabrics)},
     {"device", "DEV", "RDMA device as DEV[:PORT[:GID-INDEX]], several with commas; default the best one that is up. With dpdk: "
-     "PORT,...,mtu=N,queues=N,prefix=N,gateway=IP; default every port", NULL, TEXT(device)},
-    {"eal", "ARGS", "Arguments of DPDK's EAL, quoted as one, e.g. '--no-huge --vdev=net_af_packet0,iface=eth0'", NULL, TEXT(eal)},
+     "PORT,...,mtu=N,queues=N,prefix=N,gateway=IP; default every port", NULL, TEXT(device),
+     .fits = fits_device, .fits_with = "--fabric verbs, verbs-ud or dpdk", .chosen_by = "fabric"},
+    {"eal", "ARGS", "Arguments of DPDK's EAL, quoted as one, e.g. '--no-huge --vdev=net_af_packet0,iface=eth0'", NULL, TEXT(eal),
+     .fits = fits_eal, .fits_with = "--fabric dpdk", .chosen_by = "fabric"},
     {"group-key-file", "FILE", "64 hexadecimal digits shared by the group; without it peers must be on loopback", NULL,
      TEXT(group_key_file), .exclusive = "trust"},
     {"insecure-peers", NULL, "Allow peers on a network without a group key", NULL, FLAG(insecure_peers), .exclusive = "trust"},
@@ -251,10 +263,6 @@ static int check_combinations(const struct node_options *o, struct error *err)
 {
     if (!o->model)
         return error_set(err, HS_ERR_INVALID, "--model is missing; give a .gguf file or a Hugging Face folder");
-    if (o->device && o->fabric == FABRIC_SOCKETS)
-        return error_set(err, HS_ERR_INVALID, "--device is for --fabric verbs, verbs-ud or dpdk; give that too, or leave --device out");
-    if (o->eal && o->fabric != FABRIC_DPDK)
-        return error_set(err, HS_ERR_INVALID, "--eal is for --fabric dpdk; give that too, or leave --eal out");
     if (o->join) {
         int rc = parse_host_list(o->join, NODE_FABRIC_PORT, NODE_MAX_JOIN, accept_host, NULL, err);
         if (rc)

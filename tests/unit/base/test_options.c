@@ -197,6 +197,57 @@ static void test_exclusive_groups(void **unused)
     unsetenv("HEARSAY_KEY");
 }
 
+enum { ROAD, RAIL };
+
+struct travel {
+    int way;
+    const char *wagon;
+};
+
+static bool fits_wagon(const void *config)
+{
+    return ((const struct travel *)config)->way == RAIL;
+}
+
+static const struct option_choice ways[] = {{"road", ROAD}, {"rail", RAIL}, {NULL, 0}};
+static const struct option_spec travel_specs[] = {
+    {"wagon", "NAME", "", NULL, .kind = OPTION_TEXT, .offset = offsetof(struct travel, wagon), .fits = fits_wagon, .fits_with = "--way rail",
+     .chosen_by = "way"},
+    {"way", "NAME", "", NULL, .kind = OPTION_CHOICE, .offset = offsetof(struct travel, way), .choices = ways},
+};
+static const struct options travel_options = {.program = "prog", .version = "1", .specs = travel_specs, .n_specs = 2};
+
+/* An option without use is an error; but what the environment says of it is put aside when the command line chose otherwise. */
+static void test_options_without_use(void **unused)
+{
+    struct travel config = {0};
+    struct error err = {0};
+    assert_int_equal(RUN(&travel_options, &config, &err, "--wagon=w", "--way=rail"), 0);
+    assert_string_equal(config.wagon, "w");
+    config = (struct travel){0};
+    assert_int_equal(RUN(&travel_options, &config, &err, "--wagon=w"), HS_ERR_INVALID);
+    assert_string_equal(err.text, "--wagon is for --way rail; give that too, or leave --wagon out");
+
+    setenv("HEARSAY_WAGON", "v", 1);
+    config = (struct travel){0};
+    assert_int_equal(RUN(&travel_options, &config, &err, "--way=road"), 0);
+    assert_null(config.wagon);
+    assert_int_equal(RUN(&travel_options, &config, &err, "--way=rail"), 0);
+    assert_string_equal(config.wagon, "v");
+    config = (struct travel){0};
+    assert_int_equal(run(&travel_options, &config, &err, 0, NULL), HS_ERR_INVALID); /* nobody chose otherwise: it is told */
+    assert_string_equal(err.text, "HEARSAY_WAGON is for --way rail; give that too, or leave HEARSAY_WAGON out");
+    setenv("HEARSAY_WAY", "rail", 1);
+    config = (struct travel){0};
+    assert_int_equal(run(&travel_options, &config, &err, 0, NULL), 0);
+    assert_string_equal(config.wagon, "v");
+    config = (struct travel){0};
+    assert_int_equal(RUN(&travel_options, &config, &err, "--way=road"), 0);
+    assert_null(config.wagon);
+    unsetenv("HEARSAY_WAGON");
+    unsetenv("HEARSAY_WAY");
+}
+
 static void test_help_and_version_are_served(void **unused)
 {
     struct config config = {0};
@@ -271,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_positional_arguments), cmocka_unit_test(test_environment_yields_to_the_command_line),
         cmocka_unit_test(test_help_and_version_are_served), cmocka_unit_test(test_typed_values),
         cmocka_unit_test(test_exclusive_groups),
+        cmocka_unit_test(test_options_without_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
