@@ -176,12 +176,14 @@ static bool refused(struct node *node, const struct forward_request *request, en
         return true;
     }
     *reason = node->draining ? FORWARD_REFUSED_DRAINING : FORWARD_REFUSED_FULL;
+    if (node->draining)
+        return true; /* whatever else is full: no limit was hit */
     if (node->n_services == node->max_services) {
         node_limit_hit(&node->limits, NODE_LIMIT_SERVICES);
         return true;
     }
     uint64_t wait = scheduler_predict_wait_ns(node->scheduler);
-    return node->draining || node->push_back || scheduler_is_full(node->scheduler) ||
+    return node->push_back || scheduler_is_full(node->scheduler) ||
            (request->remaining_ns && wait > request->remaining_ns);
 }
 

@@ -246,13 +246,14 @@ static void share_cached_pages(struct scheduler *scheduler, struct sequence *seq
  * The prompt leaves the tree inside a page: the part that is known comes by a copy of that page, and only the rest of it is computed. A page
  * costs about a hundredth of a row's time to copy.
  */
-static void share_part(struct scheduler *scheduler, struct sequence *sequence)
+static void share_part(struct scheduler *scheduler, struct sequence *sequence, uint64_t now_ns)
 {
     struct page_pool *pool = scheduler->config.pool;
     uint32_t source, cacheable = sequence_cacheable_tokens(sequence);
     if (cacheable <= sequence->computed)
         return;
-    uint32_t part = radix_match_part(scheduler->config.tree, sequence->namespace_id, sequence->tokens, cacheable, sequence->n_pages, &source);
+    uint32_t part = radix_match_part(scheduler->config.tree, sequence->namespace_id, sequence->tokens, cacheable, sequence->n_pages, now_ns,
+                                     &source);
     uint32_t own = part ? page_pool_alloc(pool) : PAGE_NONE;
     if (own == PAGE_NONE)
         return;
@@ -270,7 +271,7 @@ static void let_in(struct scheduler *scheduler, struct sequence *sequence, uint6
     if (sequence->computed > sequence_cacheable_tokens(sequence))
         own_last_page(scheduler, sequence, now_ns);
     else
-        share_part(scheduler, sequence);
+        share_part(scheduler, sequence, now_ns);
     sequence->state = SEQUENCE_RUNNING;
     uint32_t at = scheduler->n_running++;
     for (; at > 0 && scheduler->running[at - 1]->arrival > sequence->arrival; at--)

@@ -187,17 +187,29 @@ static void test_a_part_is_found_in_the_page_that_shares_most(void **state)
     const uint32_t n = spell("abd", tokens) * PAGE_TOKENS;
     assert_int_equal(radix_match(f->tree, home, tokens, n, 3, pages, 8), 3);
     release(f, pages, 3);
-    assert_int_equal(radix_match_part(f->tree, home, tokens, n - 1, 2, &page), PAGE_TOKENS - 1); /* at the fork: of two pages */
+    assert_int_equal(radix_match_part(f->tree, home, tokens, n - 1, 2, 4, &page), PAGE_TOKENS - 1); /* at the fork: of two pages */
     assert_int_equal(page, pages[2]);
-    assert_int_equal(radix_match_part(f->tree, home, tokens, 2 * PAGE_TOKENS - 1, 1, &page), PAGE_TOKENS - 1); /* inside an edge */
+    assert_int_equal(radix_match_part(f->tree, home, tokens, 2 * PAGE_TOKENS - 1, 1, 4, &page), PAGE_TOKENS - 1); /* inside an edge */
     assert_int_equal(page, pages[1]);
     assert_int_equal(page_pool_owners(f->pool, page), 1);
     page = 77;
-    assert_int_equal(radix_match_part(f->tree, home, tokens, n, 3, &page), 0); /* nothing left, and nothing below */
+    assert_int_equal(radix_match_part(f->tree, home, tokens, n, 3, 4, &page), 0); /* nothing left, and nothing below */
     tokens[2 * PAGE_TOKENS] += 7; /* the first token of the third page */
-    assert_int_equal(radix_match_part(f->tree, home, tokens, n, 2, &page), 0);
-    assert_int_equal(radix_match_part(f->tree, abroad, tokens, n, 0, &page), 0);
+    assert_int_equal(radix_match_part(f->tree, home, tokens, n, 2, 4, &page), 0);
+    assert_int_equal(radix_match_part(f->tree, abroad, tokens, n, 0, 4, &page), 0);
     assert_int_equal(page, 77);
+}
+
+static void test_a_part_counts_as_used(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t tokens[8 * PAGE_TOKENS], page;
+    put(f, home, "ab", 1);
+    put(f, home, "ac", 2);
+    const uint32_t n = spell("ab", tokens) * PAGE_TOKENS;
+    assert_int_equal(radix_match_part(f->tree, home, tokens, n - 1, 1, 3, &page), PAGE_TOKENS - 1);
+    assert_int_equal(radix_evict(f->tree, 1, 5), 1); /* "c", which is younger but was not used since */
+    assert_int_equal(radix_peek(f->tree, home, tokens, n), 2);
 }
 
 static void test_listener_hears_names_in_path_order(void **state)
@@ -385,6 +397,7 @@ int main(void)
         WITH_TREE(test_splits_and_merges),
         WITH_TREE(test_namespaces_share_nothing),
         WITH_TREE(test_part_pages_never_match),
+        WITH_TREE(test_a_part_counts_as_used),
         WITH_TREE(test_a_part_is_found_in_the_page_that_shares_most),
         WITH_TREE(test_listener_hears_names_in_path_order),
         WITH_TREE(test_least_recently_used_goes_first),

@@ -492,6 +492,13 @@ static void a_peer_that_sends_too_much(void **state)
     stranger_wait(&rig, 5000000);
     assert_int_equal(stranger.counts[FORWARD_REFUSE - FORWARD_REQUEST], 4);
     assert_int_equal(rig_limit_hits(&rig, 0, "requests_for_peers"), 4);
+    node_drain(rig.nodes[0].node, true); /* who takes nothing more has hit no limit */
+    struct forward_message late = stranger_request(30, 1, tokens, 50);
+    stranger_say(&late);
+    stranger_wait(&rig, 5000000);
+    assert_int_equal(stranger.last.refuse.reason, FORWARD_REFUSED_DRAINING);
+    assert_int_equal(stranger.counts[FORWARD_REFUSE - FORWARD_REQUEST], 5);
+    assert_int_equal(rig_limit_hits(&rig, 0, "requests_for_peers"), 4);
     stranger.transport->ops->destroy(stranger.transport);
     rig_run_ns(&rig, 60000000000);
     rig_step(&rig);
