@@ -58,6 +58,7 @@ struct perf_config {
     const char *served_model; /* NULL: the first that /v1/models names */
     const char *api_key;
     uint32_t clients, requests, rounds, prompt_tokens, output_tokens, shared_prefix, vocab;
+    uint64_t timeout_ns; /* how long a server may be silent */
     bool overhead;
     /* route, then gossip */
     uint32_t tokens, peers, blocks, calls;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { CONNECT_TIMEOUT_S = 10, SILENCE_TIMEOUT_S = 120, LONGEST_LINE = 64 << 10 };
+enum { CONNECT_TIMEOUT_S = 10, LONGEST_LINE = 64 << 10 };
 
 struct answer_head {
     int status;
@@ -83,7 +83,7 @@ static bool wait_for(struct http_client *client, short events)
         return false;
     int n;
     do
-        n = poll(&(struct pollfd){.fd = fd, .events = events}, 1, SILENCE_TIMEOUT_S * 1000);
+        n = poll(&(struct pollfd){.fd = fd, .events = events}, 1, (int)client->patience_ms);
     while (n < 0 && errno == EINTR);
     client->silent |= n == 0;
     return n > 0;
@@ -238,6 +238,7 @@ int http_client_ask(struct http_client *client, const struct http_request *reque
 {
     struct answer_head head;
     client->silent = false;
+    client->patience_ms = request->patience_ms;
     bool kept = client->curl != NULL, begun = kept && exchange_heads(client, request, &head);
     if (!begun && !client->silent) { /* the first request, or a connection that the server has closed since the last */
         disconnect(client);
@@ -256,6 +257,6 @@ int http_client_ask(struct http_client *client, const struct http_request *reque
     else if (no_memory)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     if (client->silent)
-        return error_set(err, HS_ERR_TIMEOUT, "nothing came for %d s", SILENCE_TIMEOUT_S);
+        return error_set(err, HS_ERR_TIMEOUT, "nothing came for %g s (--timeout)", request->patience_ms / 1e3);
     return good ? 0 : error_set(err, HS_ERR_IO, begun ? "the answer broke off" : "no answer came");
 }

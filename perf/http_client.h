@@ -13,6 +13,7 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/base/error.h"
 #include "core/base/strbuf.h"
@@ -20,7 +21,8 @@
 struct http_client {
     CURL *curl; /* connected; NULL: not */
     bool tls;
-    bool silent;      /* the server took or gave nothing for two minutes: the request was given up */
+    bool silent;      /* the server took or gave nothing for so long that the request was given up */
+    uint32_t patience_ms;
     char host[300];   /* for the Host header */
     char prefix[400]; /* the URL's path, in front of each request's */
     char buffer[16384];
@@ -34,6 +36,7 @@ struct http_request {
     const char *api_key; /* NULL: none */
     const char *body;    /* NULL: a GET */
     size_t body_len;
+    uint32_t patience_ms; /* how long the server may take or give nothing */
     /* A piece of the answer's body; false ends it all. */
     bool (*on_body)(void *arg, const char *data, size_t n);
     void *arg;

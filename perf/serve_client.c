@@ -125,6 +125,7 @@ static void run_request(struct client *client, uint32_t request)
                                .api_key = config->api_key,
                                .body = strbuf_text(&client->body),
                                .body_len = client->body.len,
+                               .patience_ms = (uint32_t)(config->timeout_ns / 1000000),
                                .on_body = on_body,
                                .arg = client};
     double before_s = config->overhead ? serve_step_seconds(metrics, config, ask.url, &client->metrics) : 0;

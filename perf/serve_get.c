@@ -16,7 +16,8 @@ static bool on_text(void *arg, const char *data, size_t n)
 static int get(struct http_client *client, const struct perf_config *config, const char *url, const char *path, struct strbuf *out,
                int *status, struct error *err)
 {
-    struct http_request request = {.url = url, .path = path, .api_key = config->api_key, .on_body = on_text, .arg = out};
+    struct http_request request = {.url = url, .path = path, .api_key = config->api_key, .patience_ms = (uint32_t)(config->timeout_ns / 1000000),
+                                   .on_body = on_text, .arg = out};
     strbuf_clear(out);
     return http_client_ask(client, &request, status, err);
 }
