@@ -272,12 +272,10 @@ static void read_events(struct cpu_backend *b)
 static int backend_poll(struct backend *backend, struct step_completion *out)
 {
     struct cpu_backend *b = self_of(backend);
-    if (!b->in_flight || !atomic_load_explicit(&b->finished, memory_order_acquire)) {
-        read_events(b);
+    read_events(b); /* first: what is read before the step is looked at cannot have told of an end that the look misses */
+    if (!b->in_flight || !atomic_load_explicit(&b->finished, memory_order_acquire))
         return 0;
-    }
     b->in_flight = false;
-    read_events(b);
     *out = (struct step_completion){.id = b->step_id, .duration_ns = b->duration_ns};
     return 1;
 }
