@@ -1,6 +1,6 @@
 /*
- * Rows as integers, for products with integer weights: once for a product, before its chunks, and once for each type of weights that
- * it has (a file may hold q and k in one format and v in another).
+ * Rows as integers, for products with integer weights: once for a product, before its chunks, and once for each type of weights
+ * that it has (a file may hold q and k in one format and v in another).
  */
 #include "core/cpu/forward.h"
 

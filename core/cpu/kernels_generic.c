@@ -213,18 +213,45 @@ static inline ints high_nibbles(ints raw)
     return raw >> 4 & 0x0f0f0f0f;
 }
 
-/* Sums plus products of four bytes, a without sign. */
+typedef int16_t shorts __attribute__((vector_size(16)));
+
+/* Bytes 0 and 2 of each lane, and 1 and 3; without sign and with. */
+static inline shorts even_bytes(ints a)
+{
+    return (shorts)(a & 0x00ff00ff);
+}
+
+static inline shorts odd_bytes(ints a)
+{
+    return (shorts)((vec_bits)a >> 8 & 0x00ff00ff);
+}
+
+static inline shorts even_signed(ints a)
+{
+    return (shorts)((vec_bits)a << 8) >> 8;
+}
+
+static inline shorts odd_signed(ints a)
+{
+    return (shorts)a >> 8;
+}
+
+/* Sums plus both 16-bit halves of each lane. */
+static inline ints add_halves(ints sum, shorts halves)
+{
+    return sum + ((ints)((vec_bits)halves << 16) >> 16) + ((ints)halves >> 16);
+}
+
+/* Sums plus products of four bytes, a without sign: 255 * 128 fits into 16 bits; with a and c below 16 four of them do together. */
 static inline ints multiply_bytes(ints sum, ints a, ints b)
 {
-    const uint32_t quad = (uint32_t)b[0]; /* the same in every lane */
-    for (int i = 0; i < 32; i += 8)
-        sum += (a >> i & 255) * (int8_t)(quad >> i);
-    return sum;
+    return add_halves(add_halves(sum, even_bytes(a) * even_signed(b)), odd_bytes(a) * odd_signed(b));
 }
 
 static inline ints multiply_nibbles(ints sum, ints a, ints b, ints c, ints d)
 {
-    return multiply_bytes(multiply_bytes(sum, a, b), c, d);
+    shorts first = even_bytes(a) * even_signed(b) + odd_bytes(a) * odd_signed(b);
+    return add_halves(sum, first + even_bytes(c) * even_signed(d) + odd_bytes(c) * odd_signed(d));
 }
 
 #include "core/cpu/kernels_floats.h"

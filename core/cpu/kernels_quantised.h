@@ -5,8 +5,8 @@
  *     group    [n / per_dword][panel_width] dwords   per_dword = 8 inputs of 4 bits, or 4 of 8 bits
  *              [panel_width] scales in FP16
  *              [panel_width] minima in FP16, if the type has them
- *     dword    one output's inputs k, k+1, ...: 4 bits: input k + i in bits 8i, input k + 4 + i in bits 8i + 4; 8 bits: input k + i in
- *              bits 8i. Types without minima store integers plus an offset (weight_offset), so that none is negative.
+ *     dword    one output's inputs k, k+1, ...: 4 bits: input k + i in bits 8i, input k + 4 + i in bits 8i + 4; 8 bits: input
+ *              k + i in bits 8i. Types without minima store integers plus an offset (weight_offset), so that none is negative.
  *
  * Inputs are integers too (kernels_fixed.h), so that the sum over a group is exact. An output is a lane here as well, and its value
  * total = 0, then for each group total = sum * (scale of the weights * scale of the inputs) + total, and with minima total = sum of
@@ -14,8 +14,9 @@
  *
  * One row takes one panel after the other: a single stream, which the hardware fetches ahead best.
  *
- * A path defines QUANTISED_ROWS and FOR_EACH_QUANTISED_ROWS (rows of a pass), ints, load_ints, store_ints, ints_broadcast, ints_from_floats,
- * join_planes, low_nibbles, high_nibbles, multiply_nibbles, multiply_bytes and load_scales beside what kernels_body.h lists.
+ * A path defines QUANTISED_ROWS and FOR_EACH_QUANTISED_ROWS (rows of a pass), ints, load_ints, store_ints, ints_broadcast,
+ * ints_from_floats, join_planes, low_nibbles, high_nibbles, multiply_nibbles, multiply_bytes and load_scales beside what
+ * kernels_body.h lists.
  */
 #ifndef HEARSAY_CPU_KERNELS_QUANTISED_H
 #define HEARSAY_CPU_KERNELS_QUANTISED_H
@@ -54,7 +55,8 @@ KERNEL_INLINE void multiply_group(const uint32_t rows, const uint32_t bits, cons
             const ints x = ints_broadcast(quads[j * n_tile_rows + r]);
             if (bits == 4) {
                 const ints y = ints_broadcast(quads[(INPUT_PLANES + j) * n_tile_rows + r]);
-                UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[r][v][j] = multiply_nibbles(sum[r][v][j], low[v], x, high[v], y);
+                UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[r][v][j] =
+                    multiply_nibbles(sum[r][v][j], low[v], x, high[v], y);
             } else {
                 UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[r][v][j] = multiply_bytes(sum[r][v][j], low[v], x);
             }
@@ -96,8 +98,8 @@ KERNEL_INLINE void run_quantised_pass(const uint32_t rows, const uint32_t bits, 
         group_sums sum;
         n = pass->n_inputs - first < pass->group ? pass->n_inputs - first : pass->group;
         UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t j = 0; j < INPUT_PLANES; j++)
-            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++)
-                sum[r][v][j] = has_minimum ? ints_broadcast(0) : ints_broadcast(fixed[(2 + j) * n_tile_rows + r]);
+            UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[r][v][j] =
+                has_minimum ? ints_broadcast(0) : ints_broadcast(fixed[(2 + j) * n_tile_rows + r]);
         multiply_group(rows, bits, asks, at, ahead, n, fixed + HEADER_WORDS * n_tile_rows, n_tile_rows, sum);
         at += (size_t)n * PANEL_WIDTH * bits / 8;
         add_group(rows, has_minimum, at, (const float *)fixed, n_tile_rows, sum, pass->totals);
@@ -107,7 +109,8 @@ KERNEL_INLINE void run_quantised_pass(const uint32_t rows, const uint32_t bits, 
     }
 }
 
-KERNEL_INLINE void run_quantised_pass_of(const uint32_t rows, const bool asks, enum weight_type type, const struct quantised_pass *pass)
+KERNEL_INLINE void run_quantised_pass_of(const uint32_t rows, const bool asks, enum weight_type type,
+                                         const struct quantised_pass *pass)
 {
     if (weight_bits(type) == 8)
         run_quantised_pass(rows, 8, false, asks, pass);
