@@ -138,21 +138,38 @@ static void await(const struct asked *asked)
     assert_int_equal(atomic_load(&asked->finals), 1);
 }
 
-static void open_bench(struct bench *bench, uint32_t capacity, uint64_t fixed_ns, bool run, enum node_poll poll)
+static struct backend *open_backend(struct bench *bench, uint64_t fixed_ns)
+{
+    struct null_backend_config config = {.n_pages = 512, .fixed_ns = fixed_ns};
+    *bench = (struct bench){.env = node_env_kernel()};
+    return null_backend_create(&config, &bench->env);
+}
+
+/* A node on the bench's backend. */
+static void open_node(struct bench *bench, uint32_t capacity)
 {
     struct error err;
-    struct null_backend_config backend = {.n_pages = 512, .fixed_ns = fixed_ns};
     struct node_config config = {.model_name = "m", .n_context = 4096};
-    *bench = (struct bench){.env = node_env_kernel()};
-    bench->backend = null_backend_create(&backend, &bench->env);
     bench->metrics = metrics_create();
     assert_int_equal(node_create(&config, &bench->env, NULL, bench->backend, bench->metrics, &bench->node, &err), 0);
     bench->inbox = node_inbox_create(capacity);
     assert_non_null(bench->inbox);
-    struct node_loop_config loop = {
-        .node = bench->node, .inbox = bench->inbox, .backend = bench->backend, .env = &bench->env, .poll = poll, .cpu = -1};
+}
+
+static void start_loop(struct bench *bench, enum node_poll poll, void (*step_ends)(void *arg), void *arg)
+{
+    struct error err;
+    struct node_loop_config loop = {.node = bench->node, .inbox = bench->inbox, .backend = bench->backend, .env = &bench->env,
+                                    .step_ends = step_ends, .step_ends_arg = arg, .poll = poll, .cpu = -1};
+    assert_int_equal(node_loop_start(&loop, &bench->loop, &err), 0);
+}
+
+static void open_bench(struct bench *bench, uint32_t capacity, uint64_t fixed_ns, bool run, enum node_poll poll)
+{
+    bench->backend = open_backend(bench, fixed_ns);
+    open_node(bench, capacity);
     if (run)
-        assert_int_equal(node_loop_start(&loop, &bench->loop, &err), 0);
+        start_loop(bench, poll, NULL, NULL);
 }
 
 static void close_bench(struct bench *bench)
@@ -325,20 +342,15 @@ static void an_end_is_announced(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct bench bench;
         static struct asked asked;
-        struct error err;
         atomic_uint announced = 0;
-        open_bench(&bench, 64, (uint64_t)durations_ns[i], false, NODE_POLL_ADAPTIVE);
-        node_destroy(bench.node);
+        struct backend *inner = open_backend(&bench, (uint64_t)durations_ns[i]);
         struct early_backend *early = calloc(1, sizeof *early);
         assert_non_null(early);
         *early = (struct early_backend){
-            {&EARLY}, bench.backend, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), durations_ns[i] / 2, 0};
+            {&EARLY}, inner, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), durations_ns[i] / 2, 0};
         bench.backend = &early->backend;
-        struct node_config config = {.model_name = "m", .n_context = 4096};
-        assert_int_equal(node_create(&config, &bench.env, NULL, bench.backend, bench.metrics, &bench.node, &err), 0);
-        struct node_loop_config loop = {.node = bench.node, .inbox = bench.inbox, .backend = bench.backend, .env = &bench.env,
-                                        .step_ends = count, .step_ends_arg = &announced, .cpu = -1};
-        assert_int_equal(node_loop_start(&loop, &bench.loop, &err), 0);
+        open_node(&bench, 64);
+        start_loop(&bench, NODE_POLL_ADAPTIVE, count, &announced);
         ask(&asked, 8);
         assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
         await(&asked);
