@@ -133,6 +133,7 @@ static int run_step(struct engine *engine, uint32_t n_spans, struct error *err)
         else
             sched_yield();
     }
+    engine->computed_ns += done.duration_ns;
     if (rc == 0)
         rc = done.status;
     return rc == 0 ? 0 : error_set(err, rc, "a step of %u sequences failed: %s", n_spans, error_name(rc));

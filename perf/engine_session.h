@@ -26,6 +26,7 @@ struct engine {
     struct step_span *spans;    /* [max_sequences] */
     struct row_result *results; /* [max_sequences] */
     struct sampling_params greedy;
+    uint64_t computed_ns; /* of all steps, as the backend says */
 };
 
 /* Room for n_sequences of n_tokens each. */

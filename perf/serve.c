@@ -125,7 +125,7 @@ static void add_all(struct serve_run *run)
     struct samples failed = {0};
     samples_add(&failed, (double)ours->all.n_failed);
     add(run, "time to first token", "ms", &ours->all.ttft_ms, &peer->all.ttft_ms, false, true);
-    add(run, "beyond the steps", "us", &ours->all.beyond_us, NULL, false, true);
+    add(run, "beyond the steps", "us", &ours->all.beyond_us, &peer->all.beyond_us, false, true);
     add(run, "inter-token latency", "ms", &ours->all.gap_ms, &peer->all.gap_ms, false, true);
     add(run, "inter-token, p99", "ms", &ours->gap_p99_ms, &peer->gap_p99_ms, false, false);
     add(run, "end to end", "ms", &ours->all.e2e_ms, &peer->all.e2e_ms, false, true);
