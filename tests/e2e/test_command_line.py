@@ -64,6 +64,10 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertIn("KV cache   3 pages", out)
         self.refused(*m, env={"HEARSAY_KV_PAGES": "3", "HEARSAY_KV_MEMORY": "64MiB"}, names=["HEARSAY_KV_PAGES", "HEARSAY_KV_MEMORY"])
+        code, out, err = run(*m, "--fabric", "sockets", env={"HEARSAY_DEVICE": "mlx5_0"})
+        self.assertEqual(code, 0)
+        self.assertIn("HEARSAY_DEVICE is for --fabric verbs", err)
+        self.refused(*m, env={"HEARSAY_DEVICE": "mlx5_0"}, names=["HEARSAY_DEVICE", "--fabric verbs"])
         with tempfile.TemporaryDirectory() as folder:
             key = os.path.join(folder, "key")
             with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
