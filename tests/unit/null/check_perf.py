@@ -7,6 +7,7 @@ import csv
 import http.server
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -346,6 +347,12 @@ def check_gossip(folder):
     assert "--gossip-interval" in run("gossip", "--gossip-interval", "soon", expect=2).stderr
 
 
+def check_silent_server(folder):
+    with socket.create_server(("127.0.0.1", 0)) as server:  # connects, and says nothing
+        done = run("serve", "--url", f"http://127.0.0.1:{server.getsockname()[1]}", "--timeout", "200ms", expect=1)
+    assert "nothing came for 0.2 s (--timeout)" in done.stderr, done.stderr
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         check_exit_codes(folder)
@@ -353,6 +360,7 @@ def main():
         check_engine_cpu_against(folder)
         check_serve(folder)
         check_serve_against(folder)
+        check_silent_server(folder)
         check_compare(folder)
         check_route(folder)
         check_kernels(folder)
