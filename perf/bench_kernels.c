@@ -38,6 +38,8 @@ struct kernel_run {
     bool bfloat;
     enum weight_type type;
     uint16_t *stream; /* STREAM_BYTES of 16-bit values near one: panels, or tiles of keys and values in turn */
+    enum weight_type integers; /* of the case's weights */
+    int32_t *fixed;
     float *x, *widened, *out, *scores;
     struct attention_state total;
     double bytes_per_s, flops_per_s;
@@ -49,6 +51,7 @@ struct kernel_case {
     /* Runs the case once; leaves what it read from memory, or the operations it did. */
     void (*run)(struct kernel_run *run, uint32_t rows, double *bytes, double *flops);
     bool memory; /* reported as GB/s rather than GFLOP/s */
+    enum weight_type integers; /* or WEIGHT_F16: they are the path's own 16 bits */
 };
 
 static double thread_seconds(void)
@@ -81,6 +84,60 @@ static void run_product(struct kernel_run *r, uint32_t rows, double *bytes, doub
     double values = (double)(n_panels / CPU_MAX_PANELS_AT_ONCE * CPU_MAX_PANELS_AT_ONCE) * (double)panel;
     *bytes = values * sizeof(uint16_t);
     *flops = values * 2 * rows;
+}
+
+/*
+ * Weights that stay integers. Products of bytes are no float multiply-adds: where memory is the measure they count nothing, and with many
+ * rows they are compared with the peak of those, which they may pass.
+ */
+static void run_integers(struct kernel_run *r, uint32_t rows, double *bytes, double *flops)
+{
+    const struct cpu_kernels *k = r->kernels;
+    const size_t panel = weight_panel_bytes(r->integers, INPUTS, k->panel_width), at_once = CPU_MAX_PANELS_AT_ONCE;
+    const size_t n_panels = STREAM_BYTES / panel / at_once * at_once;
+    struct matmul m = {
+        .type = r->integers,
+        .n_inputs = INPUTS,
+        .n_panels = (uint32_t)at_once,
+        .fixed = r->fixed,
+        .n_rows = rows,
+        .out = r->out,
+        .out_stride = at_once * k->panel_width,
+        .ahead_bytes = at_once * panel,
+    };
+    k->fix_inputs(r->integers, INPUTS, r->x, rows, 0, rows, r->fixed);
+    for (size_t p = 0; p < n_panels; p += at_once) {
+        m.panels = (const char *)r->stream + p * panel;
+        m.ahead = p + 2 * at_once <= n_panels ? (const char *)m.panels + at_once * panel : NULL;
+        k->matmul(&m);
+    }
+    *bytes = (double)(n_panels * panel);
+    *flops = 0;
+}
+
+static void run_integer_gemm(struct kernel_run *r, uint32_t rows, double *bytes, double *flops)
+{
+    const struct cpu_kernels *k = r->kernels;
+    const size_t panel = weight_panel_bytes(r->integers, INPUTS, k->panel_width);
+    uint32_t done = 0;
+    for (; done + rows <= GEMM_ROWS; done += rows) {
+        struct matmul m = {
+            .type = r->integers,
+            .n_inputs = INPUTS,
+            .n_panels = PANELS_AT_ONCE,
+            .fixed = r->fixed,
+            .n_rows = rows,
+            .out = r->out,
+            .out_stride = PANELS_AT_ONCE * k->panel_width,
+        };
+        k->fix_inputs(r->integers, INPUTS, r->x + (size_t)done * (INPUTS / k->inputs_per_word), rows, 0, rows, r->fixed);
+        for (uint32_t p = 0; p < GEMM_PANELS; p += PANELS_AT_ONCE) {
+            m.panels = (const char *)r->stream + p * panel;
+            k->matmul(&m);
+        }
+    }
+    *bytes = (double)(GEMM_PANELS * panel);
+    *flops = 2.0 * done * GEMM_PANELS * INPUTS * k->panel_width;
 }
 
 /* As the backend does it for a prompt: panels are made floats where that helps, then all tiles of rows pass. */
@@ -166,13 +223,20 @@ static void run_norm(struct kernel_run *r, uint32_t rows, double *bytes, double 
 }
 
 static const struct kernel_case cases[] = {
-    {"product, one row", 1, run_product, true},
-    {"product, 4 rows", 4, run_product, true},
-    {"product, 8 rows", 8, run_product, true},
-    {"product, many rows", 0, run_gemm, false},
-    {"attention, decode", GROUP, run_attention_decode, true},
-    {"attention, prefill", 0, run_attention_prefill, false},
-    {"norm", 1, run_norm, true},
+    {"product, one row", 1, run_product, true, WEIGHT_F16},
+    {"product, 4 rows", 4, run_product, true, WEIGHT_F16},
+    {"product, 8 rows", 8, run_product, true, WEIGHT_F16},
+    {"product, many rows", 0, run_gemm, false, WEIGHT_F16},
+    {"W4 group 128, one row", 1, run_integers, true, WEIGHT_W4_G128},
+    {"W4 group 128, 4 rows", 4, run_integers, true, WEIGHT_W4_G128},
+    {"W4 group 128, many rows", 0, run_integer_gemm, false, WEIGHT_W4_G128},
+    {"Q4_1, one row", 1, run_integers, true, WEIGHT_W4_G32_MIN},
+    {"Q4_1, many rows", 0, run_integer_gemm, false, WEIGHT_W4_G32_MIN},
+    {"Q8_0, one row", 1, run_integers, true, WEIGHT_W8_G32},
+    {"Q8_0, many rows", 0, run_integer_gemm, false, WEIGHT_W8_G32},
+    {"attention, decode", GROUP, run_attention_decode, true, WEIGHT_F16},
+    {"attention, prefill", 0, run_attention_prefill, false, WEIGHT_F16},
+    {"norm", 1, run_norm, true, WEIGHT_F16},
 };
 
 /* ---- running ---- */
@@ -206,6 +270,7 @@ static void run_case(struct kernel_run *r, const struct kernel_case *c, uint32_t
     char name[48];
     uint32_t rows = rows_of(r, c);
     double bytes = 0, flops = 0;
+    r->integers = c->integers;
     for (uint32_t i = 0; i <= runs; i++) {
         progress_show("%s: run %u of %u", c->name, i, runs);
         double start = thread_seconds();
@@ -242,11 +307,12 @@ static int allocate(struct kernel_run *r, struct error *err)
     const size_t rows = GEMM_ROWS, width = r->kernels->panel_width, tile_rows = r->kernels->tile_rows;
     r->stream = mmap(NULL, STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     r->x = calloc(rows * INPUTS, sizeof *r->x);
+    r->fixed = calloc(tile_rows * cpu_fixed_words(WEIGHT_W8_G16, INPUTS, r->kernels->input_planes), sizeof *r->fixed);
     r->widened = calloc(PANELS_AT_ONCE * width * INPUTS, sizeof *r->widened);
     r->out = calloc(CPU_MAX_PANELS_AT_ONCE * tile_rows * width + INPUTS, sizeof *r->out);
     r->scores = calloc(tile_rows * CPU_KV_SEGMENT, sizeof *r->scores);
     r->total.values = calloc(tile_rows * HEAD, sizeof *r->total.values);
-    if (r->stream == MAP_FAILED || !r->x || !r->widened || !r->out || !r->scores || !r->total.values)
+    if (r->stream == MAP_FAILED || !r->x || !r->fixed || !r->widened || !r->out || !r->scores || !r->total.values)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     madvise(r->stream, STREAM_BYTES, MADV_HUGEPAGE); /* as the backend's weights */
     /* Small values of changing size: no sum overflows, none is denormal. */
@@ -264,6 +330,7 @@ static void free_all(struct kernel_run *r)
     if (r->stream != MAP_FAILED && r->stream)
         munmap(r->stream, STREAM_BYTES);
     free(r->x);
+    free(r->fixed);
     free(r->widened);
     free(r->out);
     free(r->scores);
