@@ -25,8 +25,9 @@ class Reads(unittest.TestCase):
             for i in range(PROMPTS):
                 ids = [(i * 7919 + k * 31) % 1000 + 10 for k in range(TOKENS)]
                 support.complete(origin, ids, 1)
+            expected = PROMPTS * (TOKENS // 16)
+            support.wait_until(lambda: support.metric(origin, "hearsay_advertised_blocks") >= expected, 5, "the gauge, which is set once a second")
             blocks = support.metric(origin, "hearsay_advertised_blocks")
-            self.assertGreaterEqual(blocks, PROMPTS * (TOKENS // 16))
             support.wait_until(lambda: support.metric(reader, "hearsay_replica_blocks") == blocks, 20, "all known at the reader")
             reader.kill()
             reader.process.wait()
