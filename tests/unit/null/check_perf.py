@@ -328,7 +328,8 @@ def check_kernels(folder):
         document = json.load(f)
     check_shape(document, "kernels")
     rows = {row["case"]: row for row in document["rows"] if row["case"] != "machine"}
-    assert len(rows) == 7 and all(row["median"] > 0 and row["share_of_limit"] > 0 for row in rows.values()), rows
+    assert {"product, one row", "W4 group 128, one row", "Q8_0, one row", "attention, decode", "norm"} <= set(rows), rows
+    assert all(row["median"] > 0 and row["share_of_limit"] > 0 for row in rows.values()), rows
     assert sum(row["case"] == "machine" for row in document["rows"]) == 2
     assert "no such kernels" in run("kernels", "--kernels", "avx2", "--compute", "bf16", expect=77).stderr
 
