@@ -58,6 +58,12 @@ bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now
     return true;
 }
 
+void gossip_charge(struct cluster *c, struct member *m, size_t bytes, uint64_t now_ns)
+{
+    fill_bucket(c, &m->bucket, now_ns);
+    m->bucket.level -= (double)bytes;
+}
+
 /* Rounds and relays leave the lower half to questions and their answers: else a short interval at a low rate would say nothing but
  * headers for ever, and what is missed would never be made good. */
 bool gossip_has_spare(struct cluster *c, struct member *m, uint64_t now_ns)

@@ -28,6 +28,8 @@ bool gossip_has_spare(struct cluster *c, struct member *m, uint64_t now_ns);
 uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_t hops, uint32_t max_datagrams, uint64_t now_ns);
 /* Whether the peer's byte rate has room now; takes the bytes if so. */
 bool gossip_take(struct cluster *c, struct member *m, size_t bytes, uint64_t now_ns);
+/* Takes bytes that have come already, into debt if need be. */
+void gossip_charge(struct cluster *c, struct member *m, size_t bytes, uint64_t now_ns);
 void gossip_relay(struct cluster *c, const struct member *from, const struct wire_digest *digest, const uint8_t *data, size_t len,
                   uint64_t now_ns);
 

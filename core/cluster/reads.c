@@ -9,11 +9,12 @@ static const uint64_t quick_interval_ns = 10 * MS;
 static const double fast_link_s = 0.020;
 static const uint64_t first_back_off_ns = 50 * MS;
 static const uint64_t longest_back_off_ns = 30 * SECOND;
-static const uint64_t absent_back_off_ns = 10 * SECOND; /* the peer publishes nothing */
+static const uint64_t absent_back_off_ns = 10 * SECOND; /* the peer publishes nothing, or reads do not end */
+static const uint64_t patience_ns = 2 * SECOND;
 
 void reads_reset(struct cluster *c, struct member *m)
 {
-    m->reads = (struct digest_reads){.generation = ++c->read_generations};
+    m->reads = (struct digest_reads){.generation = ++c->read_generations, .interval_ns = quick_interval_ns};
 }
 
 bool reads_work(const struct cluster *c, const struct member *m, uint64_t now_ns)
@@ -27,7 +28,8 @@ static void fail(struct cluster *c, struct member *m, int status, uint64_t now_n
     reads->back_off_ns = reads->back_off_ns ? 2 * reads->back_off_ns : first_back_off_ns;
     if (reads->back_off_ns > longest_back_off_ns)
         reads->back_off_ns = longest_back_off_ns;
-    uint64_t wait = status == HS_ERR_NOT_FOUND ? absent_back_off_ns : reads->back_off_ns;
+    bool is_absent = status == HS_ERR_NOT_FOUND || status == HS_ERR_TIMEOUT;
+    uint64_t wait = is_absent ? absent_back_off_ns : reads->back_off_ns;
     reads->by_message_until_ns = now_ns + wait;
     counter_add(c->count.read_failures, 1);
 }
@@ -49,7 +51,7 @@ static uint64_t head_interval(const struct cluster *c, const struct member *m)
     return c->n_members > SPREAD_ABOVE ? interval * c->n_members / SPREAD_ABOVE : interval;
 }
 
-uint64_t reads_step(struct cluster *c, struct member *m, uint64_t now_ns)
+static uint64_t step_head(struct cluster *c, struct member *m, uint64_t now_ns)
 {
     struct digest_reads *reads = &m->reads;
     bool is_live = m->state == CLUSTER_PEER_ALIVE || m->state == CLUSTER_PEER_SUSPECT;
@@ -62,12 +64,34 @@ uint64_t reads_step(struct cluster *c, struct member *m, uint64_t now_ns)
     reads->head_at_ns = now_ns + head_interval(c, m);
     if (!gossip_has_spare(c, m, now_ns) || !gossip_take(c, m, reads->head_bytes ? reads->head_bytes : REGION_HEAD_BYTES, now_ns))
         return reads->head_at_ns;
-    int rc = begin(c, m, REGION_HEAD, 0, 0);
+    int rc = begin(c, m, REGION_HEAD, 0, REGION_HEAD_BYTES);
     if (rc != 0 && rc != HS_ERR_BUSY)
         fail(c, m, rc, now_ns);
     reads->head_pending = rc == 0;
     reads->head_began_ns = now_ns;
     return reads->head_pending ? UINT64_MAX : reads->head_at_ns;
+}
+
+/* When to stop waiting for what is under way. */
+static uint64_t overdue_ns(const struct digest_reads *reads)
+{
+    uint64_t head_ns = reads->head_pending ? reads->head_began_ns + patience_ns : UINT64_MAX;
+    uint64_t batch_ns = reads->pending ? reads->began_ns + patience_ns : UINT64_MAX;
+    return head_ns < batch_ns ? head_ns : batch_ns;
+}
+
+uint64_t reads_step(struct cluster *c, struct member *m, uint64_t now_ns)
+{
+    struct digest_reads *reads = &m->reads;
+    if (now_ns >= overdue_ns(reads)) {
+        reads->generation = ++c->read_generations; /* those that end after all are not ours any more */
+        reads->pending = 0;
+        reads->head_pending = false;
+        fail(c, m, HS_ERR_TIMEOUT, now_ns);
+        return now_ns; /* whoever waits for their end asks by message */
+    }
+    uint64_t next = step_head(c, m, now_ns), overdue = overdue_ns(reads);
+    return next < overdue ? next : overdue;
 }
 
 /* ---- what is missing ---- */
@@ -86,6 +110,7 @@ static bool add(struct batch *b, uint32_t region, uint32_t page, uint32_t expect
         return false;
     b->status = begin(b->c, b->m, region, page, expected);
     b->n += b->status == 0;
+    b->m->reads.expected_bytes += b->status == 0 ? expected : 0;
     return b->status == 0;
 }
 
@@ -138,6 +163,8 @@ bool reads_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_
     reads->sequence = m->replica.sequence;
     reads->n_stale = m->replica.n_stale;
     reads->has_failed = false;
+    reads->began_ns = now_ns;
+    reads->expected_bytes = reads->brought_bytes = 0;
     if (need & REPLICA_DELTAS && log_serves(m))
         add_log(&batch, &m->replica);
     if (need & REPLICA_MANIFEST || (need & REPLICA_DELTAS && !log_serves(m)))
@@ -145,7 +172,7 @@ bool reads_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_
     else if (need & REPLICA_PAGES)
         add_pages(&batch, &m->replica);
     reads->pending = batch.n;
-    if (batch.n == 0 && batch.status != 0 && batch.status != HS_ERR_BUSY)
+    if (batch.n == 0 && batch.status != 0) /* BUSY, too: those that were given up are still under way */
         fail(c, m, batch.status, now_ns);
     return batch.n > 0;
 }
@@ -183,7 +210,7 @@ static void end_head(struct cluster *c, struct member *m, bool is_good, uint64_t
     reads->head_pending = false;
     if (!is_good)
         return;
-    bool is_quick = m->header.sequence != old_sequence || !reads->interval_ns;
+    bool is_quick = m->header.sequence != old_sequence;
     reads->interval_ns = is_quick ? quick_interval_ns : 2 * reads->interval_ns;
     if (reads->interval_ns > c->config.gossip_interval_ns)
         reads->interval_ns = c->config.gossip_interval_ns;
@@ -199,6 +226,8 @@ static void end_batch(struct cluster *c, struct member *m, uint64_t now_ns)
 {
     struct digest_reads *reads = &m->reads;
     unsigned need = replica_need(&m->replica);
+    if (reads->brought_bytes > reads->expected_bytes)
+        gossip_charge(c, m, reads->brought_bytes - reads->expected_bytes, now_ns);
     bool has_helped = m->replica.sequence != reads->sequence || m->replica.n_stale != reads->n_stale || need != reads->need;
     if (has_helped && !reads->has_failed)
         reads->back_off_ns = 0;
@@ -231,6 +260,7 @@ void reads_on_done(struct cluster *c, const struct transport_event *event, uint6
         return;
     }
     reads->has_failed |= !is_good;
+    reads->brought_bytes += event->len;
     if (--reads->pending == 0)
         end_batch(c, m, now_ns);
 }

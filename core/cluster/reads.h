@@ -3,7 +3,8 @@
  * what the replica lacks. Like internal.h for this folder only; node loop only.
  *
  * A batch of reads is under way at a time, and the next begins when the last one has ended. A batch that failed, or that brought nothing
- * that was missing, sends the listener to messages for a while (50 ms, doubling to 30 s as long as batches fail).
+ * that was missing, sends the listener to messages for a while (50 ms, doubling to 30 s as long as batches fail; 10 s where the peer
+ * publishes nothing, and where a read has not ended after 2 s).
  */
 #ifndef HEARSAY_CLUSTER_READS_H
 #define HEARSAY_CLUSTER_READS_H
@@ -20,7 +21,8 @@ struct digest_reads {
     uint32_t pending;
     bool head_pending, has_failed;
     unsigned need; /* and as of which state the batch began */
-    uint64_t sequence;
+    uint64_t sequence, began_ns;
+    uint64_t expected_bytes, brought_bytes; /* the first count against the peer's byte rate when they are asked for, what exceeds them at the end */
     uint32_t n_stale;
     uint32_t head_bytes; /* of the last one */
     uint64_t head_at_ns, head_began_ns, interval_ns; /* when to read the header, and how long after it the next time */

@@ -9,7 +9,7 @@
 #include "core/cluster/wire.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { PEER = 0, BOOT = 2, UNDER_WAY = 64, MOST_READS = 17 /* a batch and a header */, REGION_PAGES = 257 };
+enum { PEER = 0, BOOT = 2, UNDER_WAY = 64, REGION_PAGES = 257 };
 
 enum opcode {
     OP_ANSWER,  /* length (2 bytes), bytes: the next read brings them */
@@ -73,7 +73,9 @@ static int stand_in_write_page(struct transport *transport, uint32_t region, uin
 static int stand_in_read_page(struct transport *transport, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
 {
     struct world *world = world_of(transport);
-    hs_assert(peer == PEER && region < TRANSPORT_REGIONS && page < REGION_PAGES && world->n_reads < MOST_READS);
+    hs_assert(peer == PEER && region < TRANSPORT_REGIONS && page < REGION_PAGES);
+    if (world->n_reads == UNDER_WAY) /* those that were given up */
+        return HS_ERR_BUSY;
     world->cookies[world->n_reads++] = cookie;
     return 0;
 }

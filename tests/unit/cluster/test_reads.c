@@ -186,7 +186,7 @@ static void test_restart_and_flush(void **state)
 
 /* ---- reads that do not help ---- */
 
-enum lie { LIE_STATUS, LIE_EMPTY, LIE_CUT, LIE_OTHER_PAGE, LIE_RELAY, LIE_OLD, LIE_PAGES_TORN, LIES };
+enum lie { LIE_STATUS, LIE_EMPTY, LIE_CUT, LIE_OTHER_PAGE, LIE_RELAY, LIE_OLD, LIE_PAGES_TORN, LIE_SILENCE, LIES };
 static enum lie lie;
 static uint8_t first_seen[BLOCK_SET_PAGES + 1][4][16384];
 static uint32_t first_len[BLOCK_SET_PAGES + 1][4];
@@ -218,6 +218,7 @@ static int spoil(struct world *world, uint32_t reader, uint32_t origin, uint32_t
         }
         return 0;
     case LIE_PAGES_TORN: return region == REGION_HEAD ? 0 : HS_ERR_AUTH; /* the header is fine, what it promises never comes */
+    case LIE_SILENCE: return 1; /* no read ends, as when no queue pair for reads comes about */
     case LIES: break;
     }
     return 0;
@@ -245,7 +246,7 @@ static void test_messages_take_over(void **state)
         printf("    lie %d: equal %.0f ms later, %.0f failures\n", lie, (double)took_ns / 1e6, metric(2, "hearsay_digest_read_failures_total "));
         if (lie != LIE_OLD)
             assert_true(metric(2, "hearsay_digest_read_failures_total ") > 0);
-        if (lie == LIE_STATUS || lie == LIE_EMPTY || lie == LIE_CUT || lie == LIE_PAGES_TORN)
+        if (lie == LIE_STATUS || lie == LIE_EMPTY || lie == LIE_CUT || lie == LIE_PAGES_TORN || lie == LIE_SILENCE)
             assert_true(metric(2, "hearsay_gossip_pulls_total ") > 0);
         assert_int_equal((int)(metric(0, "hearsay_gossip_relays_total ") + metric(2, "hearsay_gossip_relays_total ")), 0);
         digests.world.spoil = NULL; /* afterwards reads serve again */
@@ -286,6 +287,42 @@ static void test_byte_rate_holds_for_reads(void **state)
     double seconds = (double)(digests.world.now_ns - from_ns) / 1e9, bytes = metric(1, "hearsay_digest_read_bytes_total ") - before;
     printf("    %.0f bytes read in %.1f s\n", bytes, seconds);
     assert_true(bytes + (double)digests.world.gossip_bytes[0][1] <= 2 * (seconds * 20000 + 5000 + 4500)); /* each side's own allowance */
+    digests_stop();
+}
+
+static int few_blocks(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
+{
+    struct wire_message message;
+    struct writer w;
+    if (region != REGION_HEAD || wire_decode(data, *len, &message) != 0)
+        return 0;
+    struct wire_header header = message.digest.header;
+    header.n_blocks = 1;
+    writer_init(&w, data, *len);
+    wire_begin_digest(&w, &header, 0, header.sequence + 1);
+    assert_int_equal(w.len, *len);
+    return 0;
+}
+
+/* Pages longer than the header lets a reader expect: they count against the rate all the same. */
+static void test_byte_rate_holds_for_longer_pages(void **state)
+{
+    struct cluster_config config = world_config();
+    config.gossip_bytes_per_s = 20000;
+    digests_start_with(2, 171, &rdma, &config);
+    world_crash(&digests.world, 1);
+    for (int i = 0; i < 32; i++)
+        digests_add(0, 256);
+    world_run(&digests.world, 10 * SECOND);
+    digests.world.spoil = few_blocks;
+    digests.world.is_dropped = only_probes;
+    uint64_t from_ns = digests.world.now_ns;
+    world_boot(&digests.world, 1, &config);
+    digests_until_equal(60 * SECOND);
+    double seconds = (double)(digests.world.now_ns - from_ns) / 1e9, bytes = metric(1, "hearsay_digest_read_bytes_total ");
+    printf("    %.0f bytes read in %.1f s\n", bytes, seconds);
+    assert_true(bytes > 8 * 8192);
+    assert_true(bytes <= seconds * 20000 + 5000 + 16 * 300); /* what may go at once, and a batch */
     digests_stop();
 }
 
@@ -335,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_messages_take_over),
         cmocka_unit_test(test_one_side_cannot),
         cmocka_unit_test(test_byte_rate_holds_for_reads),
+        cmocka_unit_test(test_byte_rate_holds_for_longer_pages),
         cmocka_unit_test(test_idle_origin_hears_nothing),
         cmocka_unit_test(test_large_group),
     };

@@ -217,6 +217,10 @@ static void look(struct world *w, struct world_event event)
         if (w->spoil)
             event.status = w->spoil(w, event.from, event.to, event.region, event.page, event.data, &event.len);
     }
+    if (event.status > 0) {
+        free(event.data);
+        return;
+    }
     event.kind = EVENT_READ;
     event.at_ns = w->now_ns + delay(w);
     push(w, event);

@@ -69,7 +69,7 @@ struct world {
     uint64_t event_number;
     uint64_t kind_messages[256], kind_bytes[256]; /* sent, by first byte */
     uint64_t gossip_bytes[WORLD_NODES_MAX][WORLD_NODES_MAX];
-    /* A test's own lies about pages: may change what a read brings, and its status. */
+    /* A test's own lies about pages: may change what a read brings, and its status; above 0: it never ends. */
     int (*spoil)(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len);
     bool (*is_dropped)(struct world *world, uint32_t from, uint32_t to, const uint8_t *data, size_t len); /* a test's own loss */
 };
