@@ -11,7 +11,7 @@
 
 #include "net/verbs/path.h"
 
-enum { PATH_RECORDS_MAX = 8, PATH_ASKS_MAX = 64, PATH_TIMEOUT_MS = 2000 }; /* records of one answer, questions at a time, of each of two steps */
+enum { PATH_RECORDS_MAX = 8, PATH_ASKS_MAX = 1024, PATH_TIMEOUT_MS = 2000 }; /* records of one answer, questions at a time, of each of two steps */
 
 struct path_records;
 

@@ -207,7 +207,11 @@ int ud_send(struct carrier *carrier, const struct carrier_datagram *datagrams, u
     self->now_ns = env_now_ns(&self->env);
     for (; done < n; done++) {
         const struct carrier_datagram *datagram = &datagrams[done];
-        struct ud_neighbour *neighbour = ud_neighbours_get(&self->neighbours, &datagram->address, self->now_ns);
+        struct ud_neighbour *neighbour = ud_neighbours_find(&self->neighbours, &datagram->address);
+        if (neighbour == NULL) {
+            post(self, &batch); /* a newcomer may take the place, and with it the paths, of one that the batch goes to */
+            neighbour = ud_neighbours_get(&self->neighbours, &datagram->address, self->now_ns);
+        }
         if (neighbour == NULL) {
             give_up(self, datagram);
             continue;
