@@ -91,7 +91,7 @@ struct step_completion {
 
 struct backend_info {
     const char *name;             /* "cpu", "null", "cuda" */
-    char arithmetic[48];          /* arithmetic class: nodes with equal text give equal bits, "cpu-avx512-f32" */
+    char arithmetic[48];          /* arithmetic class: nodes with equal text give equal bits, "cpu-avx512-f32.1" */
     uint32_t n_pages;
     uint32_t page_tokens;
     uint64_t page_bytes;
@@ -111,8 +111,8 @@ struct backend_ops {
     int (*submit)(struct backend *backend, const struct step *step);
     /* Takes one completion, in order of submission: 1 taken, 0 none yet. */
     int (*poll)(struct backend *backend, struct step_completion *out);
-    /* A descriptor that becomes readable when poll would return 1, or -1 if there is none. Poll drains it. It may also become so once, a few
-     * hundred microseconds at most, before a step ends: who is awake then hears of the end at once. */
+    /* A descriptor that becomes readable when poll would return 1, or -1 if there is none. Poll drains it. It may also become so once
+     * before a step ends, as shortly as the backend can tell: who is awake then hears of the end at once. */
     int (*event_fd)(const struct backend *backend);
     /* Earliest time at which poll may return 1 if that is known (modelled durations), UINT64_MAX otherwise. */
     uint64_t (*next_deadline_ns)(const struct backend *backend);

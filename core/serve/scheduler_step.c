@@ -231,9 +231,10 @@ static void complete_span(struct scheduler *scheduler, uint32_t i, int status, u
 bool scheduler_poll(struct scheduler *scheduler, uint64_t now_ns)
 {
     struct step_completion completion;
-    if (!scheduler->in_flight || scheduler->config.backend->ops->poll(scheduler->config.backend, &completion) != 1)
+    /* Also while no step is under way: an event may come after its completion was taken, and only a poll makes the descriptor quiet. */
+    if (scheduler->config.backend->ops->poll(scheduler->config.backend, &completion) != 1)
         return false;
-    hs_assert(completion.id == scheduler->step.id);
+    hs_assert(scheduler->in_flight && completion.id == scheduler->step.id);
     scheduler->in_flight = false;
     if (completion.status < 0) {
         log_error("serve", "a step of %u spans failed: %s", scheduler->n_spans, error_name(completion.status));
