@@ -120,7 +120,7 @@ void exchange_expect(void *item)
 {
     struct exchange *ex = item;
     pthread_mutex_lock(&ex->lock);
-    bool expects = ex->suspended && ex->answer;
+    bool expects = ex->suspended && ex->answer && ex->answer->wake_each; /* others hear nothing of most steps */
     if (expects)
         ex->expected_until_ns = env_now_ns(ex->server->config.env) + EXPECT_NS;
     pthread_mutex_unlock(&ex->lock);

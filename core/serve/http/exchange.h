@@ -75,7 +75,7 @@ void exchange_wake_by_node(struct exchange *exchange);
 void exchange_wake(struct exchange *exchange);
 /* Suspends the connection unless there is news (which is then taken); true if it sleeps now. On MHD's thread, inside a callback. */
 bool exchange_sleep(struct exchange *exchange);
-/* Tokens are about to come: an exchange that sleeps for its answer wakes and waits for them awake. Under the watcher's lock. */
+/* Tokens are about to come: an exchange that sleeps until the next ones wakes and waits for them awake. Under the watcher's lock. */
 void exchange_expect(void *exchange);
 bool exchange_is_gone(struct exchange *exchange);
 /* The client left or the server stops: wakes the exchange and cancels its work. On the watcher's thread. */

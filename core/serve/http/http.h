@@ -61,6 +61,7 @@ void http_server_wake(struct http_server *server);
 /*
  * On the node's thread: a step is about to end. Where few wait, their connections are woken now and wait awake for what the step brings, a
  * millisecond at most: the thread, the code and the connection's memory are then at hand, which a step's weights had driven out of the caches.
+ * Who waits awake goes on at the first event: what else the step brings for the same answer may leave in a second piece.
  */
 void http_server_expect(struct http_server *server);
 /* The port really bound. */
