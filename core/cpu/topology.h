@@ -17,7 +17,7 @@ enum { CPU_MAX_NODES = 64 };
 
 struct numa_node {
     uint32_t index; /* the kernel's number */
-    cpu_set_t cpus; /* of it, those that this process may use; at least one */
+    cpu_set_t cpus; /* of it alone, those that this process may use; at least one */
 };
 
 struct topology {

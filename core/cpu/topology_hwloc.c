@@ -14,15 +14,17 @@ static hwloc_topology_t load(void)
     return NULL;
 }
 
-static void add_node(struct topology *t, hwloc_obj_t node, const cpu_set_t *allowed)
+/* Takes the node's CPUs from those that are left. Several kinds of memory beside the same CPUs are nodes, too: the first counts, plain memory. */
+static void add_node(struct topology *t, hwloc_obj_t node, cpu_set_t *left)
 {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     if (!node->cpuset || hwloc_cpuset_to_glibc_sched_affinity(t->handle, node->cpuset, &cpus, sizeof cpus))
         return;
-    CPU_AND(&cpus, &cpus, allowed);
+    CPU_AND(&cpus, &cpus, left);
     if (CPU_COUNT(&cpus) == 0) /* memory alone, or CPUs that others were given */
         return;
+    CPU_XOR(left, left, &cpus);
     if (t->n_nodes == CPU_MAX_NODES) {
         CPU_OR(&t->nodes[CPU_MAX_NODES - 1].cpus, &t->nodes[CPU_MAX_NODES - 1].cpus, &cpus);
         return;
@@ -32,15 +34,15 @@ static void add_node(struct topology *t, hwloc_obj_t node, const cpu_set_t *allo
 
 void topology_init(struct topology *topology)
 {
-    cpu_set_t allowed;
+    cpu_set_t left; /* of the CPUs that this process may use, those of no node so far */
     *topology = (struct topology){.handle = load()};
-    if (sched_getaffinity(0, sizeof allowed, &allowed))
-        CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof left, &left))
+        CPU_ZERO(&left);
     if (topology->handle)
         for (hwloc_obj_t node = NULL; (node = hwloc_get_next_obj_by_type(topology->handle, HWLOC_OBJ_NUMANODE, node));)
-            add_node(topology, node, &allowed);
+            add_node(topology, node, &left);
     if (topology->n_nodes == 0)
-        topology->nodes[topology->n_nodes++] = (struct numa_node){.cpus = allowed};
+        topology->nodes[topology->n_nodes++] = (struct numa_node){.cpus = left};
 }
 
 void topology_fini(struct topology *topology)

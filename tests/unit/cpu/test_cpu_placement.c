@@ -139,6 +139,20 @@ static void test_nodes_are_found(void **state)
     topology_fini(&t);
 }
 
+/* Two kinds of memory beside the same CPUs, as high-bandwidth or expansion memory is: one node, or each CPU would count twice. */
+static void test_a_cpu_has_one_node(void **state)
+{
+    cpu_set_t allowed;
+    struct topology t;
+    setenv("HWLOC_SYNTHETIC", "[numa] [numa] pu:2", 1);
+    topology_init(&t);
+    unsetenv("HWLOC_SYNTHETIC");
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    assert_int_equal(t.n_nodes, 1);
+    assert_true(CPU_COUNT(&t.nodes[0].cpus) <= CPU_COUNT(&allowed));
+    topology_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_runs_of_panels),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_nodes_are_found),
+        cmocka_unit_test(test_a_cpu_has_one_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
