@@ -280,10 +280,9 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
 bool forward_ends_soon(const struct forward *f, uint32_t chunk)
 {
     const struct product *p = &f->product;
-    if (f->stage != STAGE_LOGITS || f->first_output + group_outputs(f) < f->n_outputs)
+    if (f->stage != STAGE_LOGITS || p->fixing || f->first_output + group_outputs(f) < f->n_outputs)
         return false;
-    uint32_t n_chunks = (p->n_panels + p->panels_per_chunk - 1) / p->panels_per_chunk;
-    return chunk >= n_chunks - n_chunks / LAST_PART;
+    return chunk >= p->n_chunks - p->n_chunks / LAST_PART;
 }
 
 uint32_t forward_advance(struct forward *f, uint32_t worker)
