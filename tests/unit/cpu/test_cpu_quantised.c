@@ -201,6 +201,43 @@ static void test_tiny_inputs(void **state)
     }
 }
 
+/* A panel whose integers are all zero bits or all ones, with scales of 1 and minima of 0. */
+static void fill_panel(enum weight_type type, uint8_t byte, uint8_t *panel)
+{
+    const uint32_t group = weight_group(type), width = kernels->panel_width;
+    const uint16_t one = 0x3c00, zero = 0;
+    for (uint32_t first = 0, n; first < MAX_INPUTS; first += n) {
+        n = MAX_INPUTS - first < group ? MAX_INPUTS - first : group;
+        const size_t integer_bytes = (size_t)n * width * weight_bits(type) / 8;
+        memset(panel, byte, integer_bytes);
+        panel += integer_bytes;
+        for (uint32_t i = 0; i < width * (weight_has_minimum(type) ? 2 : 1); i++, panel += sizeof one)
+            memcpy(panel, i < width ? &one : &zero, sizeof one);
+    }
+}
+
+/* The largest integers with the largest inputs of either sign, so that no sum on the way, nor a pair of products, may be cut. */
+static void test_extremes(void **state)
+{
+    static uint8_t panel[MAX_PANEL_BYTES];
+    static float x[MAX_INPUTS], tile[MAX_INPUTS], out[CPU_MAX_PANEL_WIDTH];
+    static const float inputs[] = {1, -1, 0x1p100f, -0x1p100f, 0x1p-99f};
+    for (enum weight_type type = WEIGHT_W4_G32; type <= WEIGHT_W8_G32; type++)
+        for (int ones = 0; ones < 2; ones++)
+            for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+                const int integer = (ones ? (1 << weight_bits(type)) - 1 : 0) - weight_offset(type);
+                const double expected = (double)integer * inputs[i] * MAX_INPUTS;
+                fill_panel(type, ones ? 0xff : 0, panel);
+                for (uint32_t k = 0; k < MAX_INPUTS; k++)
+                    x[k] = inputs[i];
+                kernels->pack_inputs(x, MAX_INPUTS, tile, 1);
+                multiply(panel, type, MAX_INPUTS, 1, tile, 1, NULL, out);
+                for (uint32_t o = 0; o < kernels->panel_width; o++)
+                    if (!(fabs(out[o] - expected) <= 1e-5 * fabs(expected)))
+                        fail_msg("type %d, all %d, inputs %g: %.9g, expected %.9g", type, integer, inputs[i], out[o], expected);
+            }
+}
+
 /* Paths of one arithmetic class give the same bits. */
 static void test_same_class(void **state)
 {
@@ -249,7 +286,7 @@ int main(int argc, char **argv)
         return 77;
     }
     rng_seed(&rng, 5);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_types), cmocka_unit_test(test_infinite_input), cmocka_unit_test(test_tiny_inputs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_types), cmocka_unit_test(test_infinite_input), cmocka_unit_test(test_tiny_inputs), cmocka_unit_test(test_extremes),
                                        cmocka_unit_test(test_same_class), cmocka_unit_test(test_sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
