@@ -18,6 +18,9 @@
 
 enum { PROGRESS_INTERVAL_MS = 50 };
 
+/* The last part of a class's name, one more whenever its bits change: a group may hold nodes of two versions. test_cpu_classes notices. */
+enum { WIDE_BITS = 1, NATIVE_BITS = 2 };
+
 struct cpu_backend {
     struct backend backend;
     const struct model_desc *model;
@@ -139,7 +142,9 @@ static void backend_info(const struct backend *backend, struct backend_info *out
         .max_inflight = 1,
     };
     /* Integers are multiplied in groups, which gives other bits than 16-bit weights of the same file. */
-    snprintf(out->arithmetic, sizeof out->arithmetic, "%s%s", b->kernels->arithmetic, b->weights->n_quantised ? "-native" : "");
+    const bool native = b->weights->n_quantised > 0;
+    snprintf(out->arithmetic, sizeof out->arithmetic, "%s%s.%d", b->kernels->arithmetic, native ? "-native" : "",
+             native ? NATIVE_BITS : WIDE_BITS);
 }
 
 static void wait_until_finished(struct cpu_backend *b)
@@ -423,7 +428,7 @@ static void place_memory(struct cpu_backend *b)
     if (kv_pool_place(&b->kv, &b->topology, b->placement.nodes) && placed)
         log_places(b, node_bytes, kv_pool_bytes(&b->kv));
     else
-        log_warn("cpu", "NUMA: the kernel refuses to place memory on nodes (a container without set_mempolicy?): memory stands where "
+        log_warn("cpu", "NUMA: the kernel refuses to place memory on nodes (mbind; a container without CAP_SYS_NICE?): memory stands where "
                         "it is first written");
 }
 

@@ -78,7 +78,7 @@ struct attention_state {
 
 struct cpu_kernels {
     const char *name;         /* "generic", "avx2", "avx512", "avx512bf16" */
-    const char *arithmetic;   /* arithmetic class: equal text, equal bits */
+    const char *arithmetic;   /* its class begins so (cpu_backend.c): equal text, equal bits */
     uint32_t panel_width;     /* outputs in a panel */
     uint32_t tile_rows;       /* most rows of a matmul, most queries of scores and accumulate_values */
     uint32_t inputs_per_word; /* 1, or 2 in bfloat16 */

@@ -68,7 +68,7 @@ class Quantize(unittest.TestCase):
             self.assertEqual(len(answer["choices"]), 1)
             classes.add(self.cluster(node)["arithmetic"])
         self.assertEqual(len(classes), 2)
-        self.assertEqual(sum(c.endswith("-native") for c in classes), 1)
+        self.assertEqual(sum("-native." in c for c in classes), 1)
         self.assertEqual([s for s in group.stop() if s not in (0, None)], [])
 
     def cluster(self, node):
