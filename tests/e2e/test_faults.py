@@ -16,7 +16,7 @@ import support
 
 CLIENTS = 8
 PROMPT_TOKENS = 160
-ANSWER_TOKENS = 80
+ANSWER_TOKENS = 200  # long enough that the victim still computes when the last stream has begun
 STOPPED_S = 10 * support.PATIENCE
 
 
