@@ -52,13 +52,9 @@ int transport_sockets_create(const struct transport_sockets_config *config, cons
     int status = udp_carrier_create(config->bind, config->datagram_bytes, &carrier, err);
     if (status != 0)
         return status;
-    if (config->group_key == NULL && !config->insecure_peers && !udp_address_is_loopback(config->bind)) {
-        status = error_set(
-            err, HS_ERR_AUTH,
-            "fabric address %s can be reached from other machines: give --group-key-file (or --insecure-peers to let anyone in)",
-            config->bind);
+    status = udp_check_openness(config->bind, config->group_key != NULL, config->insecure_peers, err);
+    if (status != 0)
         goto fail;
-    }
     status = transport_reliable_create(carrier, "sockets", config->group_key, &config->tuning, env, out, err);
     if (status != 0)
         goto fail;

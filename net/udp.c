@@ -461,8 +461,18 @@ fail:
     return status;
 }
 
-bool udp_address_is_loopback(const char *text)
+/* Whether the text names an address of this machine's loopback. */
+static bool is_loopback(const char *text)
 {
     struct carrier_address address;
     return udp_address_lookup(text, AF_UNSPEC, &address) == 0 && udp_address_is_loopback_address(&address);
+}
+
+int udp_check_openness(const char *bind, bool has_key, bool insecure_peers, struct error *err)
+{
+    if (has_key || insecure_peers || is_loopback(bind))
+        return 0;
+    return error_set(
+        err, HS_ERR_AUTH,
+        "fabric address %s can be reached from other machines: give --group-key-file (or --insecure-peers to let anyone in)", bind);
 }

@@ -19,7 +19,7 @@
  * err. */
 int udp_carrier_create(const char *bind, uint32_t datagram_bytes, struct carrier **out, struct error *err);
 
-/* Whether the text names an address of this machine's loopback. Names are looked up. */
-bool udp_address_is_loopback(const char *text);
+/* A fabric without a key lets anyone in: only on loopback, or if that is wanted. Names are looked up. 0, or HS_ERR_AUTH with the remedy. */
+int udp_check_openness(const char *bind, bool has_key, bool insecure_peers, struct error *err);
 
 #endif

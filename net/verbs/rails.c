@@ -1,10 +1,19 @@
 #include "net/verbs/rails.h"
 
+#include <infiniband/verbs.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/log.h"
 #include "net/udp_address.h"
 #include "net/verbs/device_query.h"
+
+void rails_survive_forks(void)
+{
+    int failed = ibv_fork_init();
+    if (failed != 0)
+        log_warn("net", "verbs: ibv_fork_init: %s: a program that this one starts could corrupt messages", strerror(failed));
+}
 
 /* The address of --bind as a port would have it: the one to prefer. */
 static void wish_for_address(const char *bind, struct device_wish *wish)

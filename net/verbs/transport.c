@@ -397,15 +397,13 @@ static void bootstrap_key(const uint8_t *group_key, uint8_t out[NET_GROUP_KEY_BY
 static int open_bootstrap(struct verbs *self, struct error *err)
 {
     const struct transport_verbs_config *config = &self->config;
-    if (config->group_key == NULL && !config->insecure_peers && !udp_address_is_loopback(config->bind))
-        return error_set(
-            err, HS_ERR_AUTH,
-            "fabric address %s can be reached from other machines: give --group-key-file (or --insecure-peers to let anyone in)",
-            config->bind);
+    int status = udp_check_openness(config->bind, config->group_key != NULL, config->insecure_peers, err);
+    if (status != 0)
+        return status;
     uint8_t key[NET_GROUP_KEY_BYTES];
     bootstrap_key(config->group_key, key);
     struct transport_sockets_config sockets = {.bind = config->bind, .group_key = key, .tuning = config->tuning};
-    int status = transport_sockets_create(&sockets, &self->env, &self->bootstrap, err);
+    status = transport_sockets_create(&sockets, &self->env, &self->bootstrap, err);
     sodium_memzero(key, sizeof key);
     struct transport_info info;
     if (status == 0) {
@@ -451,9 +449,7 @@ int transport_verbs_create(const struct transport_verbs_config *config, const st
     hs_assert(sodium_init() >= 0);
     struct error local = {0};
     err = err ? err : &local;
-    int failed = ibv_fork_init(); /* before anything is registered: a child would else take pages away from the device */
-    if (failed != 0)
-        log_warn("net", "verbs: ibv_fork_init: %s: a program that this one starts could corrupt messages", strerror(failed));
+    rails_survive_forks();
     struct verbs *self = calloc(1, sizeof *self);
     if (self == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "fabric \"verbs\": out of memory");

@@ -161,9 +161,7 @@ int verbs_ud_carrier_create(const struct transport_verbs_config *config, const s
     hs_assert(sodium_init() >= 0);
     struct error local = {0};
     err = err ? err : &local;
-    int failed = ibv_fork_init(); /* before anything is registered: a child would else take pages away from the device */
-    if (failed != 0)
-        log_warn("net", "verbs: ibv_fork_init: %s: a program that this one starts could corrupt messages", strerror(failed));
+    rails_survive_forks();
     struct ud *self = calloc(1, sizeof *self);
     if (self == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "fabric \"verbs-ud\": out of memory");
@@ -201,12 +199,10 @@ int verbs_ud_carrier_create(const struct transport_verbs_config *config, const s
 int transport_verbs_ud_create(const struct transport_verbs_config *config, const struct env *env, struct transport **out, struct error *err)
 {
     struct carrier *carrier;
-    if (config->group_key == NULL && !config->insecure_peers && !udp_address_is_loopback(config->bind))
-        return error_set(
-            err, HS_ERR_AUTH,
-            "fabric address %s can be reached from other machines: give --group-key-file (or --insecure-peers to let anyone in)",
-            config->bind);
-    int status = verbs_ud_carrier_create(config, env, &carrier, err);
+    int status = udp_check_openness(config->bind, config->group_key != NULL, config->insecure_peers, err);
+    if (status != 0)
+        return status;
+    status = verbs_ud_carrier_create(config, env, &carrier, err);
     if (status != 0)
         return status;
     status = transport_reliable_create(carrier, "verbs-ud", config->group_key, &config->tuning, env, out, err);
