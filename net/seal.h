@@ -10,10 +10,10 @@
  *     read   <-- e, {payload} ----   write
  *     finish                         finish         -> one chain secret per direction
  *
- * A seal_session then seals packets both ways: AEAD (AES-256-GCM through libcrypto, for short packets seal_aes.h; or
- * ChaCha20-Poly1305 through libsodium; RFC 5116, RFC 8439) with the packet's 64-bit counter as nonce and a header as associated
- * data. The sender moves to a new key by count or time ("generation", a one-way ratchet over BLAKE2b); the receiver follows, keeps
- * the key before for a short overlap, and refuses every counter that it has seen or that has left its window.
+ * A seal_session then seals packets both ways: AEAD (AES-256-GCM, by what seal_gcm.h tells; or ChaCha20-Poly1305 through libsodium;
+ * RFC 5116, RFC 8439) with the packet's 64-bit counter as nonce and a header as associated data. The sender moves to a new key by
+ * count or time ("generation", a one-way ratchet over BLAKE2b); the receiver follows, keeps the key before for a short overlap, and
+ * refuses every counter that it has seen or that has left its window.
  *
  * Threading: a handshake or session belongs to one thread. Ownership: caller-owned structs; fini wipes secrets. Errors:
  * HS_ERR_AUTH for anything that does not authenticate, HS_ERR_LIMIT for lengths, HS_ERR_NO_MEMORY.
@@ -37,10 +37,14 @@ enum { SEAL_REPLAY_WINDOW = 8192 };
 enum seal_cipher { SEAL_CIPHER_AES_256_GCM = 1, SEAL_CIPHER_CHACHA20_POLY1305 = 2, SEAL_CIPHER_NONE = 3 };
 
 const char *seal_cipher_name(enum seal_cipher cipher);
+/* The library that seals with it in this build. */
+const char *seal_cipher_library(enum seal_cipher cipher);
 /* Mask of 1 << cipher of what this machine does well: both with AES instructions, else ChaCha20-Poly1305 alone; never NONE. */
 uint32_t seal_ciphers_available(void);
 /* The one to use among both sides' masks; 0 when they share none. */
 enum seal_cipher seal_cipher_choose(uint32_t ours, uint32_t theirs);
+
+struct seal_gcm;
 
 struct seal_handshake {
     uint8_t chaining_key[32], hash[32], cipher_key[32], psk[SEAL_KEY_BYTES];
@@ -70,7 +74,7 @@ void seal_handshake_fini(struct seal_handshake *handshake);
 /* One key of one direction. */
 struct seal_key {
     enum seal_cipher cipher;
-    void *context; /* AES-256-GCM: key schedules, reused for every packet */
+    struct seal_gcm *gcm; /* AES-256-GCM: key schedules, reused for every packet */
     uint8_t key[SEAL_KEY_BYTES];
 };
 
@@ -79,7 +83,7 @@ void seal_key_fini(struct seal_key *key);
 /* out[len + SEAL_TAG_BYTES]; may be in place. */
 int seal_encrypt(struct seal_key *key, uint64_t nonce, const void *aad, size_t aad_len, const uint8_t *plain, size_t len,
                  uint8_t *out);
-/* len includes the tag; out[len - SEAL_TAG_BYTES]; may be in place; HS_ERR_AUTH leaves garbage in out. */
+/* len includes the tag; out[len - SEAL_TAG_BYTES]; may be in place; HS_ERR_AUTH leaves zeros in out. */
 int seal_decrypt(struct seal_key *key, uint64_t nonce, const void *aad, size_t aad_len, const uint8_t *sealed, size_t len,
                  uint8_t *out);
 

@@ -20,6 +20,7 @@
 #include "core/serve/node.h"
 #include "core/serve/node_loop.h"
 #include "net/net.h"
+#include "net/seal.h"
 #include "tools/hearsay/joiner.h"
 #include "tools/hearsay/kv_size.h"
 #include "tools/hearsay/open_fabric.h"
@@ -349,4 +350,6 @@ void running_node_describe(const struct running_node *r)
     printf("node       %s\n", r->name);
     printf("HTTP       %s\n", r->http_address);
     printf("fabric     %s on %s%s\n", transport.name, transport.local, r->options.group_key_file ? "" : ", no group key");
+    enum seal_cipher cipher = seal_cipher_choose(seal_ciphers_available(), seal_ciphers_available());
+    printf("sealed by  %s (%s)\n", seal_cipher_name(cipher), seal_cipher_library(cipher));
 }

@@ -15,6 +15,8 @@ HEARSAY_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config curl unzip python3 
 # Fabrics besides UDP; without them the node is built without (--fabric says what is missing).
 HEARSAY_VERBS_PACKAGES=(libibverbs-dev librdmacm-dev ibverbs-providers)
 HEARSAY_DPDK_PACKAGES=(libdpdk-dev)
+# Seals packets two and a half times as fast as libcrypto; x86-64 only.
+HEARSAY_SEAL_PACKAGES=(libipsec-mb-dev)
 # Finds NUMA nodes; without it all CPUs count as one.
 HEARSAY_NUMA_PACKAGES=(libhwloc-dev)
 

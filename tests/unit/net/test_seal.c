@@ -162,7 +162,9 @@ static void test_cipher_vectors(void **state)
             assert_int_equal(seal_decrypt(&decrypt, 7, "Header", 6, sealed, sizeof sealed, plain), HS_ERR_AUTH);
             for (size_t byte = 0; byte < sizeof sealed; byte++) {
                 sealed[byte] ^= 0x40;
+                memset(plain, 0xee, sizeof plain);
                 assert_int_equal(seal_decrypt(&decrypt, 7, "header", 6, sealed, sizeof sealed, plain), HS_ERR_AUTH);
+                assert_memory_equal(plain, (const uint8_t[16]){0}, 16); /* nothing of what does not authenticate gets out */
                 sealed[byte] ^= 0x40;
             }
             assert_int_equal(seal_decrypt(&decrypt, 7, "header", 6, sealed, 15, plain), HS_ERR_AUTH);
