@@ -81,6 +81,9 @@ void stream_meter_begin(struct stream_meter *meter, uint64_t duration_ns);
 bool stream_meter_goes_on(struct stream_meter *meter, uint32_t acknowledged);
 double stream_meter_bytes_per_s(const struct stream_meter *meter, uint32_t bytes);
 
+/* Reads a message of a stream as its receiver would: once, as quickly as the C library reads. False: it has a byte that was never sent. */
+bool fabric_read_message(const uint8_t *data, size_t len);
+
 /* ---- bench_fabric_endpoint.c: hearsay's fabrics ---- */
 struct fabric_endpoint {
     struct transport *transport;
@@ -114,7 +117,13 @@ const struct fabric_side *fabric_bare_sides(uint32_t *n);
 /* Two endpoints in this process, over memory or, of fabric verbs, over its devices: ns from a received message to its answer having been
  * sent. */
 int fabric_answer(const struct perf_config *config, uint32_t bytes, struct samples *answer_ns, struct error *err);
-/* One core sealing messages of that length, one after the other, nothing else. */
-int fabric_cipher(uint32_t bytes, uint64_t duration_ns, double *bytes_per_s, struct error *err);
+
+/* ---- bench_fabric_cipher.c ---- */
+/* Bytes a second of one core that seals messages of one length, one after the other, and nothing else. */
+struct fabric_cipher_speed {
+    double ours, libcrypto; /* what hearsay seals with; AES-256-GCM by libcrypto */
+    const char *by;         /* the library of ours */
+};
+int fabric_cipher(uint32_t bytes, uint64_t duration_ns, struct fabric_cipher_speed *out, struct error *err);
 
 #endif

@@ -262,31 +262,3 @@ int fabric_answer(const struct perf_config *config, uint32_t bytes, struct sampl
     free(ends);
     return rc;
 }
-
-/* ---- the cipher alone ---- */
-
-int fabric_cipher(uint32_t bytes, uint64_t duration_ns, double *bytes_per_s, struct error *err)
-{
-    static const uint8_t bytes_of_key[SEAL_KEY_BYTES] = "a key of no importance";
-    struct seal_key key;
-    uint8_t *plain = calloc(1, bytes), *sealed = malloc((size_t)bytes + SEAL_TAG_BYTES), head[16] = {0};
-    int rc = plain && sealed ? 0 : HS_ERR_NO_MEMORY;
-    if (rc == 0)
-        rc = seal_key_init(&key, seal_cipher_choose(seal_ciphers_available(), seal_ciphers_available()), bytes_of_key, true);
-    if (rc) {
-        rc = error_set(err, rc, "the cipher: %s", error_name(rc));
-        goto free_memory;
-    }
-    uint64_t start_ns = perf_now_ns(), counter = 0, now_ns;
-    do {
-        for (int i = 0; i < 64 && rc == 0; i++)
-            rc = seal_encrypt(&key, counter++, head, sizeof head, plain, bytes, sealed);
-        now_ns = perf_now_ns();
-    } while (rc == 0 && now_ns - start_ns < duration_ns);
-    *bytes_per_s = (double)counter * bytes * 1e9 / (double)(now_ns - start_ns);
-    seal_key_fini(&key);
-free_memory:
-    free(plain);
-    free(sealed);
-    return rc;
-}
