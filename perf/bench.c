@@ -1,6 +1,8 @@
 #include "perf/bench.h"
 
 static const struct benchmark table[] = {
+    {"accuracy", "how well a model file predicts a text, and how far it is from a reference file",
+     "perplexity, KL divergence, same tokens", bench_accuracy},
     {"engine", "one backend alone: prefill, decode and batches of decodes, against the machine's limit", "tokens/s", bench_engine},
     {"fabric", "messages between two processes, beside the kernel's bare sockets", "round trips, reads, throughput, own work",
      bench_fabric},

@@ -24,7 +24,7 @@ enum perf_caches { PERF_CACHES_WARM = 1, PERF_CACHES_FLUSHED = 2, PERF_CACHES_BO
 enum perf_backend { PERF_BACKEND_CPU, PERF_BACKEND_NULL };
 
 /* What --against names. */
-enum perf_peer { PERF_PEER_NONE, PERF_PEER_LLAMA_BENCH, PERF_PEER_ENGINE, PERF_PEER_SERVER, PERF_PEER_BARE, PERF_PEER_PERFTEST };
+enum perf_peer { PERF_PEER_NONE, PERF_PEER_LLAMA_BENCH, PERF_PEER_ENGINE, PERF_PEER_SERVER, PERF_PEER_BARE, PERF_PEER_PERFTEST, PERF_PEER_MODEL };
 
 /* How a benchmark waits for its peer: as fast as it can, or as an idle node does. */
 enum perf_poll { PERF_POLL_SPIN, PERF_POLL_ADAPTIVE };
@@ -38,7 +38,7 @@ struct perf_config {
     double tolerance;
     const char *json_path, *csv_path, *plot_path; /* NULL: not wanted */
     enum perf_peer peer;
-    const char *against; /* llama-bench's path or the server's URL, NULL: neither */
+    const char *against; /* llama-bench's path, the server's URL or the reference model, NULL: none */
     uint32_t runs;
     uint64_t seed;
     /* engine */
@@ -52,6 +52,9 @@ struct perf_config {
     struct number_list prefill, decode, extend, batch;
     uint32_t decode_tokens;
     const char *against_model;
+    /* accuracy */
+    const char *text;
+    uint32_t context, sequences; /* sequences 0: the whole text */
     /* serve */
     const char *urls[PERF_MAX_URLS];
     uint32_t n_urls;
@@ -88,6 +91,7 @@ struct benchmark {
 /* [*n], by name. */
 const struct benchmark *benchmarks(uint32_t *n);
 
+int bench_accuracy(const struct perf_config *config, struct report *report, struct error *err);
 int bench_engine(const struct perf_config *config, struct report *report, struct error *err);
 int bench_fabric(const struct perf_config *config, struct report *report, struct error *err);
 int bench_gossip(const struct perf_config *config, struct report *report, struct error *err);

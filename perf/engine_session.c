@@ -174,3 +174,12 @@ int engine_decode(struct engine *engine, uint32_t n_sequences, uint32_t position
         take_tokens(engine, 0, n_sequences, position + 1);
     return rc;
 }
+
+int engine_read_logits(struct engine *engine, uint32_t position, uint32_t n_tokens, struct row_result *results, float *logits,
+                       struct error *err)
+{
+    engine->spans[0] = span_of(engine, 0, position, n_tokens, n_tokens);
+    engine->spans[0].results = results;
+    engine->spans[0].logits = logits;
+    return run_step(engine, 1, err);
+}

@@ -39,5 +39,11 @@ int engine_prefill(struct engine *engine, uint32_t sequence, uint32_t n_tokens, 
 int engine_extend(struct engine *engine, uint32_t sequence, uint32_t position, uint32_t n_tokens, struct error *err);
 /* One token more for each of the first n_sequences, whose last token is at `position`. */
 int engine_decode(struct engine *engine, uint32_t n_sequences, uint32_t position, struct error *err);
+/*
+ * n_tokens tokens of the first sequence from `position` on, which its history must hold, with the logits of each row:
+ * results[n_tokens], logits[n_tokens][n_vocab]. At most info.max_rows at once. Chooses nothing for the history.
+ */
+int engine_read_logits(struct engine *engine, uint32_t position, uint32_t n_tokens, struct row_result *results, float *logits,
+                       struct error *err);
 
 #endif

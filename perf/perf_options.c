@@ -104,10 +104,9 @@ SETTER(against)
         CONFIG->peer = PERF_PEER_BARE;
     } else if (strcmp(text, "perftest") == 0) {
         CONFIG->peer = PERF_PEER_PERFTEST;
-    } else {
-        return error_set(err, HS_ERR_PARSE,
-                         "\"%s\" is not a peer; give llama-bench=PATH for engine, a server's URL or engine for serve, bare or perftest for fabric",
-                         text);
+    } else { /* check_peer refuses it for all other benchmarks */
+        CONFIG->peer = PERF_PEER_MODEL;
+        CONFIG->against = text;
     }
     return 0;
 }
@@ -190,6 +189,9 @@ static const struct option_spec specs[] = {
     {"batch", "LIST|none", "Numbers of sequences decoded at once (4,16)", NULL, .set = set_batch},
     {"decode-tokens", "N", "Tokens decoded in a run (32)", NULL, NUMBER(decode_tokens, 1, 1 << 16)},
     {"against-model", "FILE", "GGUF file for llama-bench, the same weights in F16 (that of --model)", NULL, TEXT(against_model)},
+    {"text", "FILE", "accuracy: the text to predict", "Accuracy", TEXT(text)},
+    {"context", "N", "Tokens of each sequence that it is cut into (512)", NULL, NUMBER(context, 2, 1 << 20)},
+    {"sequences", "N", "Sequences to take, from its beginning; 0: all (0)", NULL, NUMBER(sequences, 0, UINT32_MAX)},
     {"url", "URL", "serve: a server, e.g. http://127.0.0.1:8080; may be repeated, requests go round (that one)", "Serve",
      .set = set_url},
     {"served-model", "NAME", "Model to ask for (the first of /v1/models)", NULL, TEXT(served_model)},
@@ -231,7 +233,8 @@ static const struct option_spec specs[] = {
     {"serve", NULL, "Serve at --bind for a run with --connect elsewhere", NULL, .kind = OPTION_FLAG, .offset = AT(serve)},
     {"connect", "ADDR:PORT", "Call a serving side that runs there", NULL, TEXT(connect)},
     {"tolerance", "SHARE", "compare: how far below the baseline is good (10%)", "Compare", .set = set_tolerance},
-    {"against", "PEER", "Measure that, too, in turn; engine: llama-bench=PATH, serve: a server's URL or engine, fabric: bare, perftest", "All",
+    {"against", "PEER", "Measure that, too, in turn; engine: llama-bench=PATH, serve: a server's URL or engine, fabric: bare, perftest; "
+     "accuracy: hold against a reference FILE|DIR, in f32", "All",
      .set = set_against},
     {"seed", "N", "Of the random tokens; serve: another seed misses every cache (1)", NULL, .kind = OPTION_U64, .offset = AT(seed),
      .max = UINT64_MAX},
@@ -239,9 +242,11 @@ static const struct option_spec specs[] = {
 
 static const struct options options = {
     .program = "hearsay-perf",
-    .usage = "list|compare|engine|fabric|gossip|kernels|route|serve",
+    .usage = "list|compare|accuracy|engine|fabric|gossip|kernels|route|serve",
     .description = "Measures hearsay, and its peers beside it.",
     .epilog = "Examples:\n"
+              "  hearsay-perf accuracy --model m-w4.gguf --text perf/texts/alice.txt\n"
+              "  hearsay-perf accuracy --model m.gguf --compute bf16 --text perf/texts/alice.txt --against m-f16.gguf\n"
               "  hearsay-perf engine --model SmolLM2-135M-Instruct.Q4_1.gguf\n"
               "  hearsay-perf engine --model m.gguf \\\n"
               "      --against llama-bench=/opt/llama/llama-bench --against-model m-f16.gguf\n"
@@ -265,9 +270,14 @@ static int check_peer(const struct perf_config *config, struct error *err)
 {
     static const char *const needs[] = {[PERF_PEER_LLAMA_BENCH] = "engine", [PERF_PEER_ENGINE] = "serve",
                                         [PERF_PEER_SERVER] = "serve", [PERF_PEER_BARE] = "fabric",
-                                        [PERF_PEER_PERFTEST] = "fabric"};
+                                        [PERF_PEER_PERFTEST] = "fabric", [PERF_PEER_MODEL] = "accuracy"};
     if (config->peer == PERF_PEER_NONE || !config->bench)
         return 0;
+    if (config->peer == PERF_PEER_MODEL && config->bench->run != bench_accuracy)
+        return error_set(err, HS_ERR_PARSE,
+                         "--against: \"%s\" is not a peer; give llama-bench=PATH for engine, a server's URL or engine for serve, "
+                         "bare or perftest for fabric, a model for accuracy",
+                         config->against);
     if (strcmp(config->bench->name, needs[config->peer]) != 0)
         return error_set(err, HS_ERR_PARSE, "--against: that is a peer of %s", needs[config->peer]);
     if (config->peer == PERF_PEER_LLAMA_BENCH && config->backend != PERF_BACKEND_CPU)
@@ -292,6 +302,8 @@ static int check(const struct perf_config *config, struct error *err)
         return error_set(err, HS_ERR_PARSE, "--overhead: needs --clients 1 and --output-tokens 1");
     if (config->bench && config->bench->run == bench_engine && config->backend == PERF_BACKEND_CPU && !config->model)
         return error_set(err, HS_ERR_PARSE, "--model: give a GGUF file or a Hugging Face folder (or --backend null)");
+    if (config->bench && config->bench->run == bench_accuracy && (config->backend != PERF_BACKEND_CPU || !config->model || !config->text))
+        return error_set(err, HS_ERR_PARSE, "accuracy: needs --backend cpu, a --model and a --text");
     return check_peer(config, err);
 }
 
@@ -306,6 +318,7 @@ int perf_options_parse(int argc, char **argv, struct perf_config *config, struct
         .extend = {{24}, 1},
         .batch = {{4, 16}, 2},
         .decode_tokens = 32,
+        .context = 512,
         .clients = 4,
         .requests = 64,
         .rounds = 1,

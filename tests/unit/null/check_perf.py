@@ -7,6 +7,7 @@ import csv
 import http.server
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -54,7 +55,7 @@ def rows_of(document, unit="tokens/s"):
 
 def check_exit_codes(folder):
     listed = run("list").stdout
-    assert all(name in listed for name in ("engine", "gossip", "kernels", "route", "serve"))
+    assert all(name in listed for name in ("accuracy", "engine", "gossip", "kernels", "route", "serve"))
     assert "--shared-prefix" in run("--help").stdout
     for wrong in ([], ["nonsense"], ["engine"], ["engine", "--backend", "gpu"], ["engine", "--runs", "0"], ["serve", "--nope"],
                   ["serve", "--url", "localhost:1"], ["serve", "--shared-prefix", "9", "--prompt-tokens", "8"]):
@@ -350,6 +351,63 @@ def check_gossip(folder):
     assert "--gossip-interval" in run("gossip", "--gossip-interval", "soon", expect=2).stderr
 
 
+def tiny_model(name, begins, folder):
+    """A tiny model's file; or, with a begin token in front of its texts, a folder that says so."""
+    tiny = os.path.dirname(MODEL)
+    if not begins:
+        return f"{tiny}/{name}.gguf"
+    copy = shutil.copytree(f"{tiny}/{name}", f"{folder}/{name}")
+    with open(f"{copy}/tokenizer_config.json", encoding="utf-8") as f:
+        settings = json.load(f)
+    with open(f"{copy}/tokenizer_config.json", "w", encoding="utf-8") as f:
+        json.dump({**settings, "add_bos_token": True}, f)
+    return copy
+
+
+def check_accuracy(folder):
+    """Against numpy (tests/vectors/make_accuracy.py). FP16 keys and values move single logits of these small models by up to a percent."""
+    with open(os.path.join(os.path.dirname(MODEL), "..", "accuracy.json"), encoding="utf-8") as f:
+        expected = json.load(f)
+    text, path = f"{folder}/text", f"{folder}/accuracy.json"
+    with open(text, "w", encoding="utf-8") as f:
+        f.write(expected["text"])
+    for case in expected["cases"]:
+        model, against = (tiny_model(case[side], case["begin"], folder) for side in ("model", "against"))
+        common = ["accuracy", "--model", model, "--text", text, "--context", str(case["context"]), "--sequences", str(case["sequences"]),
+                  "--threads", "1", "--json", path]
+        run(*common, "--against", against)
+        with open(path, encoding="utf-8") as f:
+            document = json.load(f)
+        check_shape(document, "accuracy")
+        rows = {row["metric"]: row for row in document["rows"]}
+        assert {row["n"] for row in rows.values()} == {case["n"]}, rows
+        assert document["options"]["sequences"] == case["n_sequences"] and document["options"]["begin_token"] == case["begin"]
+        for metric, column, name in (("perplexity", "median", "perplexity"), ("perplexity", "min", "least_perplexity"),
+                                     ("perplexity", "max", "most_perplexity"), ("perplexity", "peer_median", "reference_perplexity"),
+                                     ("loss of a token", "max", "most_loss"), ("mean KL divergence", "median", "divergence"),
+                                     ("KL divergence", "max", "most_divergence"), ("cosine of logits", "min", "least_cosine")):
+            assert abs(rows[metric][column] / case[name] - 1) < 0.01, (metric, column, rows[metric], case)
+        assert abs(rows["same top token"]["median"] - case["same_percent"]) <= 2 * 100 / case["n"], rows
+
+        run(*common)
+        with open(path, encoding="utf-8") as f:
+            alone = json.load(f)["rows"]
+        assert [row["metric"] for row in alone] == ["perplexity", "loss of a token"] and "peer" not in alone[0]
+        assert all(alone[0][column] == rows["perplexity"][column] for column in ("median", "min", "max"))
+
+        run(*common, "--against", model)
+        with open(path, encoding="utf-8") as f:
+            rows = {row["metric"]: row for row in json.load(f)["rows"]}
+        assert rows["perplexity"]["ratio"] == 1 and rows["KL divergence"]["max"] == 0 and rows["same top token"]["min"] == 100, rows
+
+    assert "--text" in run("accuracy", "--model", MODEL, expect=2).stderr
+    assert "No such file" in run("accuracy", "--model", MODEL, "--text", f"{folder}/nothing", "--context", "8", expect=1).stderr
+    assert "--context: 512" in run("accuracy", "--model", MODEL, "--text", text, expect=2).stderr
+    assert "too few" in run("accuracy", "--model", MODEL, "--text", "/dev/null", "--context", "8", expect=2).stderr
+    assert "other tokens" in run("accuracy", "--model", MODEL, "--text", text, "--context", "8", "--against", against, expect=2).stderr
+    assert "not a peer" in run("route", "--against", MODEL, expect=2).stderr
+
+
 def check_silent_server(folder):
     with socket.create_server(("127.0.0.1", 0)) as server:  # connects, and says nothing
         done = run("serve", "--url", f"http://127.0.0.1:{server.getsockname()[1]}", "--timeout", "200ms", expect=1)
@@ -367,6 +425,7 @@ def main():
         check_compare(folder)
         check_route(folder)
         check_kernels(folder)
+        check_accuracy(folder)
         check_gossip(folder)
     print("hearsay-perf: all good")
 
