@@ -8,7 +8,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,20 +15,21 @@
 #include <rte_interrupts.h>
 
 #include "core/base/log.h"
+#include "net/dpdk/callers.h"
 
-enum { NAP_NS = 20000, BLIND_MS = 10, LOOK_MS = 100, STALL_MS = 1000, MOST_DESCRIPTORS = 1 << 20, EAL_EVENTS = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP };
+enum { NAP_NS = 20000, BLIND_MS = 10, WATCH_MS = 1000, MOST_DESCRIPTORS = 1 << 20, EAL_EVENTS = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP };
 
 atomic_bool dpdk_interrupts_run;
-bool dpdk_interrupts_fence;
+atomic_bool dpdk_interrupts_fence = true;
 
 static struct {
-    pthread_mutex_t lock; /* of all but the last two, which are the interrupt thread's */
+    pthread_mutex_t lock; /* of all but the last two */
     bool held;
     struct dpdk_poller *pollers;
     struct rte_intr_handle *handle;
-    int ours;        /* the eventfd */
-    int set;         /* EAL's epoll set as it was last found, -1: not */
-    uint64_t ran_ms; /* when the interrupt thread last passed here */
+    int ours;            /* the eventfd */
+    int set;             /* the interrupt thread's: EAL's epoll set as it was last found, -1: not */
+    atomic_bool watched; /* who calls memif servers */
 } interrupts = {.lock = PTHREAD_MUTEX_INITIALIZER, .ours = -1, .set = -1};
 
 static void nap(void)
@@ -39,13 +39,6 @@ static void nap(void)
 
 /* ---- the interrupt thread ---- */
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* Changing an entry to what it is succeeds in the one set that has it: EAL knows a descriptor by its number. */
 static bool has(int set, int fd)
 {
@@ -53,7 +46,7 @@ static bool has(int set, int fd)
     return set != fd && epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0;
 }
 
-static int end_of_descriptors(void)
+int dpdk_interrupts_descriptors(void)
 {
     struct rlimit limit = {0};
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -66,7 +59,7 @@ static void find_set(void)
     if (interrupts.set >= 0 && has(interrupts.set, interrupts.ours))
         return;
     interrupts.set = -1;
-    for (int fd = 0, end = end_of_descriptors(); fd < end && interrupts.set < 0; fd++)
+    for (int fd = 0, end = dpdk_interrupts_descriptors(); fd < end && interrupts.set < 0; fd++)
         if (has(fd, interrupts.ours))
             interrupts.set = fd;
 }
@@ -77,46 +70,35 @@ static bool others_are_ready(int timeout_ms)
     return poll(&set, 1, timeout_ms) > 0;
 }
 
-static int option_of(int fd, int option)
+bool dpdk_interrupts_serve(int fd)
 {
-    int value = -1;
-    socklen_t len = sizeof value;
-    return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : -1;
+    return interrupts.set >= 0 && has(interrupts.set, fd);
 }
 
-/* A memif server to which a caller is handed that hung up meanwhile leaves a closed descriptor in EAL's list, which then ends the process. Callers
- * hang up when nobody answers for seconds, so after a stall nobody who waits is let in: who is still there calls again. */
-static void turn_callers_away(void)
+/* As soon as EAL's descriptors can be told from others. */
+static void watch_callers(void)
 {
-    for (int fd = 0, end = end_of_descriptors(); fd < end; fd++) {
-        if (option_of(fd, SO_TYPE) != SOCK_SEQPACKET || option_of(fd, SO_ACCEPTCONN) != 1 || !has(interrupts.set, fd))
-            continue;
-        for (struct pollfd waiting = {.fd = fd, .events = POLLIN}; poll(&waiting, 1, 0) == 1;) {
-            int caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-            if (caller < 0)
-                break;
-            close(caller);
-        }
-    }
+    if (interrupts.set < 0 || atomic_load(&interrupts.watched))
+        return;
+    dpdk_callers_watch();
+    atomic_store(&interrupts.watched, true);
 }
 
 /* Waits until EAL has something to do, which it then may be let do. */
 static void wait_for_others(void)
 {
-    bool ready = false;
-    do {
-        uint64_t before_ms = interrupts.ran_ms;
-        ready = others_are_ready(interrupts.set >= 0 ? LOOK_MS : BLIND_MS) || interrupts.set < 0;
-        interrupts.ran_ms = now_ms();
-        if (interrupts.ran_ms - before_ms >= STALL_MS)
-            turn_callers_away();
-    } while (!ready);
+    if (interrupts.set < 0)
+        others_are_ready(BLIND_MS);
+    else
+        while (!others_are_ready(-1))
+            ;
 }
 
 static void wait_for_pollers(void)
 {
-    atomic_store_explicit(&dpdk_interrupts_run, true, memory_order_seq_cst);
-    if (!dpdk_interrupts_fence)
+    atomic_store_explicit(&dpdk_interrupts_run, true, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the one of dpdk_poller_begin */
+    if (!atomic_load_explicit(&dpdk_interrupts_fence, memory_order_relaxed))
         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
     pthread_mutex_lock(&interrupts.lock);
     for (struct dpdk_poller *poller = interrupts.pollers; poller != NULL; poller = poller->next)
@@ -134,6 +116,7 @@ static void on_turn(void *arg)
     if (read(interrupts.ours, &count, sizeof count) < 0)
         log_debug("dpdk", "the interrupt thread was called for nothing: %s", strerror(errno));
     find_set();
+    watch_callers();
     if (!others_are_ready(0)) {
         atomic_store_explicit(&dpdk_interrupts_run, false, memory_order_release); /* pairs with dpdk_poller_begin */
         wait_for_others();
@@ -148,7 +131,8 @@ static void on_turn(void *arg)
 
 static int begin_to_hold(void)
 {
-    dpdk_interrupts_fence = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)
+        atomic_store_explicit(&dpdk_interrupts_fence, false, memory_order_relaxed); /* never back: a poller may have read it at any time */
     interrupts.ours = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
     interrupts.handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
     if (interrupts.ours < 0 || interrupts.handle == NULL)
@@ -158,9 +142,16 @@ static int begin_to_hold(void)
         rc = rte_intr_fd_set(interrupts.handle, interrupts.ours);
     if (rc != 0)
         return -EINVAL;
-    interrupts.ran_ms = now_ms();
     atomic_store(&dpdk_interrupts_run, true); /* until it is held */
     return rte_intr_callback_register(interrupts.handle, on_turn, NULL);
+}
+
+static void wait_for_the_watch(void)
+{
+    for (int i = 0; i < WATCH_MS * 1000000 / NAP_NS && !atomic_load(&interrupts.watched); i++)
+        nap();
+    if (!atomic_load(&interrupts.watched))
+        log_warn("dpdk", "DPDK's interrupt thread is late: who calls memif servers is not looked at yet");
 }
 
 int dpdk_interrupts_hold(struct error *err)
@@ -177,6 +168,8 @@ int dpdk_interrupts_hold(struct error *err)
         atomic_store(&dpdk_interrupts_run, false);
     }
     pthread_mutex_unlock(&interrupts.lock);
+    if (rc == 0)
+        wait_for_the_watch();
     return rc == 0 ? 0 : error_set(err, HS_ERR_IO, "DPDK's interrupt thread cannot be held: %s", strerror(-rc));
 }
 

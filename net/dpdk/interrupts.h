@@ -29,10 +29,14 @@ struct dpdk_poller {
 
 /* Shared by all pollers: written by interrupts.c only. */
 extern atomic_bool dpdk_interrupts_run;
-extern bool dpdk_interrupts_fence;
+extern atomic_bool dpdk_interrupts_fence;
 
-/* Takes hold of the interrupt thread, once for a process; after dpdk_eal_start. */
+/* Takes hold of the interrupt thread, once for a process; after dpdk_eal_start. Whoever calls a memif server is looked at from then on. */
 int dpdk_interrupts_hold(struct error *err);
+/* One more than the largest descriptor that there can be. */
+int dpdk_interrupts_descriptors(void);
+/* Whether fd is one of EAL's. In the interrupt thread only. */
+bool dpdk_interrupts_serve(int fd);
 
 void dpdk_poller_join(struct dpdk_poller *poller);
 /* It does not poll. */
@@ -50,7 +54,7 @@ static inline bool dpdk_poller_begin(struct dpdk_poller *poller)
 {
     atomic_store_explicit(&poller->polls, true, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the interrupt thread's membarrier makes it a real one */
-    if (dpdk_interrupts_fence)
+    if (atomic_load_explicit(&dpdk_interrupts_fence, memory_order_relaxed))
         atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&dpdk_interrupts_run, memory_order_acquire)) /* pairs with the interrupt thread's return to our callback */
         return true;

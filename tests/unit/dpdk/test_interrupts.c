@@ -1,10 +1,13 @@
-/* DPDK's interrupt thread works only while nobody polls, and nobody polls while it works; callers that waited out a stall are turned away. */
+/* DPDK's interrupt thread works only while nobody polls, and nobody polls while it works; whoever calls a listener of its is there when greeted. */
+#include <dirent.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -19,12 +22,12 @@
 #include "net/dpdk/eal.h"
 #include "net/dpdk/interrupts.h"
 
-enum { QUIET_MS = 30, PATIENCE_MS = 5000, ROUNDS = 200 };
+enum { QUIET_MS = 30, PATIENCE_MS = 20000, ROUNDS = 200, CALLERS = 400 };
 
 static struct dpdk_poller a, b;
 static int device, listener;
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
-static atomic_int calls, overlaps, accepted;
+static atomic_int calls, overlaps, accepted, ended, greeted_in_vain;
 
 static void wait_ms(uint32_t ms)
 {
@@ -49,12 +52,51 @@ static void serve_device(void *arg)
     atomic_fetch_add(&calls, 1);
 }
 
+static struct rte_intr_handle *register_fd(int fd, rte_intr_callback_fn callback, void *arg)
+{
+    struct rte_intr_handle *handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
+    assert_non_null(handle);
+    assert_int_equal(rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT), 0);
+    assert_int_equal(rte_intr_fd_set(handle, fd), 0);
+    assert_true(rte_intr_callback_register(handle, callback, arg) >= 0);
+    return handle;
+}
+
+/* What the driver of memif does with callers: accepts one, enters it into the list, greets it, answers; ends what hung up. */
+struct guest {
+    struct rte_intr_handle *handle;
+    int fd;
+};
+
+static void after_guest(struct rte_intr_handle *handle, void *arg)
+{
+    struct guest *guest = arg;
+    (void)handle;
+    close(guest->fd);
+    rte_intr_instance_free(guest->handle);
+    free(guest);
+    atomic_fetch_add(&ended, 1);
+}
+
+static void serve_guest(void *arg)
+{
+    struct guest *guest = arg;
+    char text[16];
+    ssize_t len = recv(guest->fd, text, sizeof text, 0);
+    if (len <= 0 || send(guest->fd, text, (size_t)len, MSG_NOSIGNAL) != len)
+        rte_intr_callback_unregister_pending(guest->handle, serve_guest, guest, after_guest);
+}
+
 static void serve_listener(void *arg)
 {
+    int fd = accept(listener, NULL, NULL);
     (void)arg;
-    int caller = accept(listener, NULL, NULL);
-    if (caller >= 0)
-        close(caller);
+    if (fd < 0)
+        return;
+    struct guest *guest = calloc(1, sizeof *guest);
+    guest->fd = fd;
+    guest->handle = register_fd(fd, serve_guest, guest);
+    atomic_fetch_add(&greeted_in_vain, send(fd, "hello", 5, MSG_NOSIGNAL) != 5); /* the driver would close it here and leave it in the list */
     atomic_fetch_add(&accepted, 1);
 }
 
@@ -72,15 +114,6 @@ static void wait_for_a_closed_door(void)
     assert_true(atomic_load(&dpdk_interrupts_run));
 }
 
-static void register_fd(int fd, rte_intr_callback_fn callback)
-{
-    struct rte_intr_handle *handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
-    assert_non_null(handle);
-    assert_int_equal(rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT), 0);
-    assert_int_equal(rte_intr_fd_set(handle, fd), 0);
-    assert_true(rte_intr_callback_register(handle, callback, NULL) >= 0);
-}
-
 static int setup(void **state)
 {
     struct error err = {0};
@@ -92,8 +125,8 @@ static int setup(void **state)
     snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "hearsay-test-interrupts-%d", (int)getpid()); /* abstract */
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(listener, 4), 0);
-    register_fd(device, serve_device);
-    register_fd(listener, serve_listener);
+    register_fd(device, serve_device, NULL);
+    register_fd(listener, serve_listener, NULL);
     assert_int_equal(dpdk_interrupts_hold(&err), 0);
     assert_int_equal(dpdk_interrupts_hold(&err), 0); /* again: nothing */
     dpdk_poller_join(&a);
@@ -160,33 +193,88 @@ static int call_listener(void)
     return fd;
 }
 
-/* A child stops this process for longer than a stall is, and calls meanwhile. */
+static void expect(int fd, const char *text)
+{
+    char got[16] = "";
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&look, 1, PATIENCE_MS), 1);
+    assert_int_equal(recv(fd, got, sizeof got - 1, 0), strlen(text));
+    assert_string_equal(got, text);
+}
+
+static void test_callers_are_passed_on(void **state)
+{
+    enum { AT_ONCE = 8 };
+    int before = atomic_load(&ended), fds[AT_ONCE];
+    (void)state;
+    for (int i = 0; i < AT_ONCE; i++)
+        fds[i] = call_listener();
+    for (int i = 0; i < AT_ONCE; i++) {
+        expect(fds[i], "hello");
+        assert_int_equal(send(fds[i], i % 2 ? "odd" : "even", 3 + !(i % 2), 0), 3 + !(i % 2));
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        expect(fds[i], i % 2 ? "odd" : "even");
+    assert_int_equal(atomic_load(&ended), before);
+    for (int i = 0; i < AT_ONCE; i++)
+        close(fds[i]);
+    assert_true(comes_to(&ended, before + AT_ONCE));
+}
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        n++;
+    closedir(folder);
+    return n;
+}
+
+/* At any time between the call and the greeting: each waits a little longer than the one before. */
+static void test_callers_that_hang_up(void **state)
+{
+    int descriptors = count_descriptors();
+    (void)state;
+    for (int i = 0; i < CALLERS; i++) {
+        int fd = call_listener();
+        nanosleep(&(struct timespec){.tv_nsec = i % 100 * 2000}, NULL);
+        if (i % 3 == 0)
+            shutdown(fd, SHUT_RDWR);
+        if (i % 5 == 0)
+            send(fd, "x", 1, MSG_NOSIGNAL);
+        close(fd);
+    }
+    int last = call_listener();
+    expect(last, "hello");
+    close(last);
+    for (int i = 0; i < PATIENCE_MS && (atomic_load(&ended) < atomic_load(&accepted) || count_descriptors() > descriptors); i++)
+        wait_ms(1);
+    assert_int_equal(atomic_load(&ended), atomic_load(&accepted));
+    assert_int_equal(atomic_load(&greeted_in_vain), 0);
+    assert_int_equal(count_descriptors(), descriptors);
+}
+
+/* A child stops this process and calls meanwhile: who waited it out is greeted, who did not is no harm. */
 static void test_callers_after_a_stall(void **state)
 {
     (void)state;
-    int before = atomic_load(&accepted);
-    close(call_listener());
-    assert_true(comes_to(&accepted, before + 1)); /* as ever */
-    wait_ms(QUIET_MS);
-    before = atomic_load(&accepted);
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
         kill(parent, SIGSTOP);
-        wait_ms(100);
+        wait_ms(QUIET_MS);
         int gone = call_listener(), there = call_listener();
-        char byte;
+        char text[16] = "";
         close(gone);
-        wait_ms(1500);
+        wait_ms(QUIET_MS);
         kill(parent, SIGCONT);
-        _exit(recv(there, &byte, 1, 0) == 0 ? 0 : 1); /* turned away, too */
+        _exit(recv(there, text, sizeof text, 0) == 5 && strcmp(text, "hello") == 0 ? 0 : 1);
     }
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    wait_ms(QUIET_MS);
-    assert_int_equal(atomic_load(&accepted), before);
-    close(call_listener());
-    assert_true(comes_to(&accepted, before + 1));
+    assert_int_equal(atomic_load(&greeted_in_vain), 0);
 }
 
 int main(void)
@@ -195,6 +283,8 @@ int main(void)
         cmocka_unit_test(test_waits_for_pollers),
         cmocka_unit_test(test_never_together),
         cmocka_unit_test(test_who_left_is_not_waited_for),
+        cmocka_unit_test(test_callers_are_passed_on),
+        cmocka_unit_test(test_callers_that_hang_up),
         cmocka_unit_test(test_callers_after_a_stall),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
