@@ -30,6 +30,11 @@ void buffer_pool_fini(struct buffer_pool *pool)
         pool->slabs = slab->next;
         free(slab);
     }
+    while (pool->free_kept != NULL) {
+        struct receive_buffer *buffer = pool->free_kept;
+        pool->free_kept = buffer->next;
+        free(buffer);
+    }
     while (pool->messages != NULL) {
         struct message_buffer *message = pool->messages;
         pool->messages = message->next;
@@ -50,6 +55,8 @@ static bool grow(struct buffer_pool *pool)
     pool->n_buffers += SLAB_BUFFERS;
     for (int i = 0; i < SLAB_BUFFERS; i++) {
         struct receive_buffer *buffer = (struct receive_buffer *)((uint8_t *)slab + head + (size_t)i * stride(pool));
+        buffer->data = (uint8_t *)(buffer + 1);
+        buffer->kept = NULL;
         buffer->next = pool->free_list;
         pool->free_list = buffer;
     }
@@ -66,13 +73,28 @@ struct receive_buffer *buffer_pool_get(struct buffer_pool *pool)
     return buffer;
 }
 
+struct receive_buffer *buffer_pool_get_kept(struct buffer_pool *pool, void *kept, uint8_t *data)
+{
+    struct receive_buffer *buffer = pool->free_kept;
+    if (buffer != NULL)
+        pool->free_kept = buffer->next;
+    else if ((buffer = malloc(sizeof *buffer)) == NULL)
+        pool->carrier->ops->release(pool->carrier, kept);
+    if (buffer != NULL)
+        *buffer = (struct receive_buffer){.data = data, .kept = kept, .references = 1};
+    return buffer;
+}
+
 void buffer_pool_unref(struct buffer_pool *pool, struct receive_buffer *buffer)
 {
     hs_assert(buffer->references > 0);
-    if (--buffer->references == 0) {
-        buffer->next = pool->free_list;
-        pool->free_list = buffer;
-    }
+    if (--buffer->references > 0)
+        return;
+    struct receive_buffer **list = buffer->kept != NULL ? &pool->free_kept : &pool->free_list;
+    if (buffer->kept != NULL)
+        pool->carrier->ops->release(pool->carrier, buffer->kept);
+    buffer->next = *list;
+    *list = buffer;
 }
 
 uint64_t buffer_pool_bytes(const struct buffer_pool *pool)

@@ -509,6 +509,7 @@ int transport_reliable_create(struct carrier *carrier, const char *name, const u
     memcpy(self->group_key, group_key ? group_key : public_key, NET_GROUP_KEY_BYTES);
     fill_random(self);
     buffer_pool_init(&self->pool, mtu, POOL_BYTES);
+    self->pool.carrier = carrier;
     self->peers = calloc(filled.max_peers, sizeof(struct peer *));
     self->half_open = calloc(filled.max_half_open, sizeof(struct session *));
     self->out_data = carrier->ops->lend ? NULL : malloc((size_t)SEND_BATCH * mtu);

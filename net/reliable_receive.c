@@ -200,6 +200,14 @@ static void report_protocol_error(struct session *session)
                  text);
 }
 
+/* What a packet is opened into: where it lies, if that can be kept. NULL: no memory, or all of it waits for the application. */
+static struct receive_buffer *buffer_for(struct reliable *self, const struct carrier_datagram *datagram)
+{
+    const struct carrier_ops *ops = self->carrier->ops;
+    void *kept = ops->keep != NULL && datagram->held != NULL ? ops->keep(self->carrier, datagram->held) : NULL;
+    return kept != NULL ? buffer_pool_get_kept(&self->pool, kept, datagram->data + WIRE_PACKET_HEADER_BYTES) : buffer_pool_get(&self->pool);
+}
+
 void reliable_on_packet(struct reliable *self, const struct carrier_datagram *datagram)
 {
     if (datagram->len < WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES || datagram->len > self->mtu) {
@@ -215,8 +223,8 @@ void reliable_on_packet(struct reliable *self, const struct carrier_datagram *da
         self->stats.rejected++;
         return;
     }
-    struct receive_buffer *buffer = buffer_pool_get(&self->pool);
-    if (buffer == NULL) { /* every buffer waits for the application: as if lost */
+    struct receive_buffer *buffer = buffer_for(self, datagram);
+    if (buffer == NULL) { /* as if lost */
         self->stats.receive_bytes.hits++;
         return;
     }

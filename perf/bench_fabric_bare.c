@@ -233,6 +233,7 @@ static const struct fabric_side sides[] = {
     {"bare verbs", "verbs", false, FABRIC_PING | FABRIC_READ | FABRIC_STREAM, fabric_verbs_serve_bare, fabric_verbs_call_bare},
     {"perftest", "verbs", true, FABRIC_PING | FABRIC_READ | FABRIC_STREAM, fabric_perftest_serve, fabric_perftest_call},
     {"bare DPDK", "dpdk", false, FABRIC_PING | FABRIC_STREAM, fabric_dpdk_serve_bare, fabric_dpdk_call_bare},
+    {"bare DPDK, untouched", "dpdk", false, FABRIC_STREAM, fabric_dpdk_serve_untouched, fabric_dpdk_call_untouched},
     {"bare UDP, spinning", NULL, false, FABRIC_PING | FABRIC_STREAM, serve_udp_spinning, call_udp_spinning},
     {"bare UDP, blocking", NULL, false, FABRIC_PING | FABRIC_STREAM, serve_udp_blocking, call_udp_blocking},
     {"bare TCP, spinning", "sockets", false, FABRIC_PING | FABRIC_STREAM, serve_tcp_spinning, call_tcp_spinning},

@@ -1,6 +1,10 @@
 /*
  * A ping-pong and a stream over one port of DPDK and nothing else: the same port set-up as the fabric's, frames of the length asked for with
- * an Ethernet header in front, no addresses, no order, no repair. The server sends the very buffer back.
+ * an Ethernet header in front, no addresses, no order, no repair. In a ping-pong the server sends the very buffer back.
+ *
+ * A stream is played twice. As a program would: the sender has its message in memory of its own and puts it into the frame, the receiver reads it
+ * once; so does hearsay's end in the same run, and this is what it is compared with. And untouched: frames go as they were found in the pool, and
+ * nobody looks at them, which is what the port alone can do.
  */
 #include <string.h>
 
@@ -16,6 +20,8 @@ enum { BURST = 32, BUFFERS = 4096, SMALL_BYTES = 1500, LARGE_ROOM = 12288, MOST_
 
 static struct dpdk_port port;
 static struct rte_mempool *pool;
+static uint8_t message[MOST_BYTES]; /* the sender's own */
+static bool untouched;
 
 static int open_port(const struct fabric_job *job, bool serves, struct error *err)
 {
@@ -72,11 +78,19 @@ static bool give_new(uint32_t bytes)
     if (mbuf == NULL)
         return false;
     uint8_t *frame = (uint8_t *)rte_pktmbuf_append(mbuf, (uint16_t)(FRAME_ETHERNET_BYTES + bytes));
-    memset(frame, 2, FRAME_ETHERNET_BYTES); /* what a message holds is the sender's affair: it is not written */
+    memset(frame, 2, FRAME_ETHERNET_BYTES);
+    if (!untouched)
+        memcpy(frame + FRAME_ETHERNET_BYTES, message, bytes);
     return give(mbuf);
 }
 
-int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err)
+/* False: not what was sent. */
+static bool read_message(struct rte_mbuf *mbuf)
+{
+    return untouched || fabric_read_message(rte_pktmbuf_mtod_offset(mbuf, const uint8_t *, FRAME_ETHERNET_BYTES), mbuf->data_len - FRAME_ETHERNET_BYTES);
+}
+
+static int serve_bare(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err)
 {
     int rc = open_port(job, true, err);
     if (rc == 0)
@@ -90,7 +104,10 @@ int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int contro
                 break;
             continue;
         }
+        bool good = read_message(mbuf);
         rte_pktmbuf_free(mbuf);
+        if (!good)
+            break;
         if (count % fabric_acknowledged_each(job->config) == 0 && !give_new(46))
             break;
     }
@@ -142,9 +159,8 @@ static int stream(const struct fabric_job *job, double *bytes_per_s)
     return 0;
 }
 
-int fabric_dpdk_call_bare(const struct fabric_job *job, const char *address, struct fabric_result *out, struct error *err)
+static int call_bare(const struct fabric_job *job, struct fabric_result *out, struct error *err)
 {
-    (void)address;
     int rc = open_port(job, false, err);
     if (rc)
         return rc;
@@ -152,4 +168,28 @@ int fabric_dpdk_call_bare(const struct fabric_job *job, const char *address, str
         return error_set(err, HS_ERR_TIMEOUT, "the link of port %s does not come up", port.name);
     rc = job->pattern == FABRIC_PING ? pings(job, &out->times_us) : stream(job, &out->bytes_per_s);
     return rc ? error_set(err, rc, "bare DPDK: nothing comes back") : 0;
+}
+
+int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err)
+{
+    return serve_bare(job, ready, err);
+}
+
+int fabric_dpdk_call_bare(const struct fabric_job *job, const char *address, struct fabric_result *out, struct error *err)
+{
+    (void)address;
+    return call_bare(job, out, err);
+}
+
+int fabric_dpdk_serve_untouched(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err)
+{
+    untouched = true; /* each side of each run is a process of its own */
+    return serve_bare(job, ready, err);
+}
+
+int fabric_dpdk_call_untouched(const struct fabric_job *job, const char *address, struct fabric_result *out, struct error *err)
+{
+    (void)address;
+    untouched = true;
+    return call_bare(job, out, err);
 }

@@ -3,7 +3,7 @@
  * what it asks for.
  *
  *     ECHO    comes back as it is, as an ANSWER
- *     STREAM  is counted; every `value` of them a CREDIT with the count goes back
+ *     STREAM  is read once and counted; every `value` of them a CREDIT with the count goes back
  *     FETCH   brings `value` bytes of the region as an ANSWER: what a read is where there are no one-sided ones
  */
 #include "perf/bench_fabric.h"
@@ -55,7 +55,7 @@ static void serve_message(struct server *server, const struct transport_event *e
         reply(server, event->peer, &head, event->data + sizeof head, event->len - (uint32_t)sizeof head);
         break;
     case STREAM:
-        if (event->peer < MAX_PEERS && ++server->streamed[event->peer] % head.value == 0)
+        if (event->peer < MAX_PEERS && fabric_read_message(event->data + sizeof head, event->len - sizeof head) && ++server->streamed[event->peer] % head.value == 0)
             reply(server, event->peer, &(struct head){.kind = CREDIT, .value = server->streamed[event->peer]}, NULL, 0);
         break;
     case FETCH:

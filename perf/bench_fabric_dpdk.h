@@ -12,8 +12,10 @@ const char *fabric_dpdk_eal(const struct fabric_job *job, bool serves);
 /* bind, unless that is loopback: then an address that the other side's default knows. */
 const char *fabric_dpdk_bind(const char *bind, const struct fabric_job *job, bool serves);
 
-/* The bare reference; where the program was built without DPDK, both say so. */
+/* The bare references, the second one for streams alone; where the program was built without DPDK, all say so. */
 int fabric_dpdk_serve_bare(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err);
 int fabric_dpdk_call_bare(const struct fabric_job *job, const char *address, struct fabric_result *out, struct error *err);
+int fabric_dpdk_serve_untouched(const struct fabric_job *job, int (*ready)(int control, const char *address), struct error *err);
+int fabric_dpdk_call_untouched(const struct fabric_job *job, const char *address, struct fabric_result *out, struct error *err);
 
 #endif

@@ -1,8 +1,11 @@
 /* What a caller measures, over hearsay's fabrics and over the bare references alike: what happens in a warm-up does not count. */
 #include "perf/bench_fabric.h"
+
+#include <string.h>
+
 #include "perf/progress.h"
 
-enum { WARM_UP_MS = 20 };
+enum { WARM_UP_MS = 20, NEVER_SENT = 0xa5 };
 
 uint32_t fabric_acknowledged_each(const struct perf_config *config)
 {
@@ -46,4 +49,9 @@ bool stream_meter_goes_on(struct stream_meter *meter, uint32_t acknowledged)
 double stream_meter_bytes_per_s(const struct stream_meter *meter, uint32_t bytes)
 {
     return (double)(meter->acknowledged - meter->acknowledged_before) * bytes * 1e9 / (double)(meter->now_ns - meter->started_ns);
+}
+
+bool fabric_read_message(const uint8_t *data, size_t len)
+{
+    return memchr(data, NEVER_SENT, len) == NULL;
 }

@@ -5,8 +5,9 @@
  * of them. All calls come from one thread and never block.
  *
  * Datagrams come and go in bursts. Received data stays where the carrier has it (an mbuf, a kernel-filled buffer) until the next
- * receive; net/reliable opens it from there into memory of its own. A carrier with transmit buffers of its own lends them (lend),
- * so that a datagram is sealed where it will be sent from; the headers in front are the carrier's business.
+ * receive; net/reliable opens it from there into memory of its own, or where it lies and keeps it there (keep). A carrier with transmit
+ * buffers of its own lends them (lend), so that a datagram is sealed where it will be sent from; the headers in front are the carrier's
+ * business.
  */
 #ifndef HEARSAY_PORT_CARRIER_H
 #define HEARSAY_PORT_CARRIER_H
@@ -26,6 +27,7 @@ struct carrier_datagram {
     struct carrier_address address; /* destination on send, source on receive */
     uint8_t *data;                  /* send: caller's; receive: carrier's, valid until the next receive */
     uint32_t len;
+    void *held;                     /* receive: for keep; NULL: it cannot be kept */
 };
 
 struct carrier_stats {
@@ -51,6 +53,10 @@ struct carrier_ops {
     uint8_t *(*lend)(struct carrier *carrier);
     /* Fills up to n datagrams; returns how many, fewer than n when there are no more just now, or HS_ERR_*. */
     int (*receive)(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
+    /* Leaves the data of a datagram that has just been received to the caller, to be written and read, until release. NULL: too many are
+     * kept already. Both slots may be NULL: then `held` means nothing. */
+    void *(*keep)(struct carrier *carrier, void *held);
+    void (*release)(struct carrier *carrier, void *kept);
     /* Own address in text, as peers would reach it. */
     void (*local)(const struct carrier *carrier, char *text, size_t size);
     /* Readable when receive would return something, or -1. */

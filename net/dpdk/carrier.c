@@ -12,7 +12,7 @@
 #include "net/dpdk/nic_scan.h"
 #include "net/udp_address.h"
 
-enum { FREE_PORT = 7070, V4_BYTES = 6, OTHER_BUFFERS = 1024, POOL_CACHE = 128, ROOM_SLACK = 64 };
+enum { FREE_PORT = 7070, V4_BYTES = 6, OTHER_BUFFERS = 1024 + DPDK_KEPT, POOL_CACHE = 128, ROOM_SLACK = 64 };
 
 /* ---- addresses ---- */
 
@@ -131,6 +131,8 @@ static const struct carrier_ops dpdk_ops = {
     .send = send_in_turn,
     .lend = dpdk_lend,
     .receive = receive_in_turn,
+    .keep = dpdk_keep,
+    .release = dpdk_release,
     .local = dpdk_local,
     .wait_fd = dpdk_wait_fd,
     .stats = dpdk_stats,
@@ -181,7 +183,8 @@ static int no_such_port(const char *name, struct error *err)
 static int claim(struct dpdk *self, uint16_t id, const struct device_text *device, struct error *err)
 {
     int rc = dpdk_port_claim(&self->ports[self->n_ports], id, self->owner, device->queues, err);
-    self->n_ports += rc == 0;
+    if (rc == 0)
+        self->shares_memory |= self->ports[self->n_ports++].shares_memory;
     return rc;
 }
 
@@ -214,7 +217,6 @@ static int open_pool(struct dpdk *self, uint32_t mtu, struct error *err)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     uint32_t n = OTHER_BUFFERS, room = RTE_PKTMBUF_HEADROOM + FRAME_ETHERNET_BYTES + mtu + ROOM_SLACK;
-    room = room < RTE_MBUF_DEFAULT_BUF_SIZE ? RTE_MBUF_DEFAULT_BUF_SIZE : room;
     for (uint32_t p = 0; p < self->n_ports; p++) {
         n += dpdk_port_buffers(&self->ports[p]);
         room = room < RTE_PKTMBUF_HEADROOM + self->ports[p].least_room ? RTE_PKTMBUF_HEADROOM + self->ports[p].least_room : room;

@@ -192,6 +192,26 @@ int dpdk_receive(struct carrier *carrier, struct carrier_datagram *datagrams, ui
             self->first_port = self->first_port + 1 == self->n_ports ? 0 : self->first_port + 1;
     }
     self->in_handed = self->in_n < n ? self->in_n : n;
-    memcpy(datagrams, self->found, self->in_handed * sizeof datagrams[0]);
+    for (uint32_t i = 0; i < self->in_handed; i++) {
+        datagrams[i] = self->found[i];
+        datagrams[i].held = self->shares_memory ? NULL : &self->in[i];
+    }
     return (int)self->in_handed;
+}
+
+void *dpdk_keep(struct carrier *carrier, void *held)
+{
+    struct dpdk *self = dpdk_of(carrier);
+    struct rte_mbuf **in = held, *mbuf = *in;
+    if (self->n_kept == DPDK_KEPT)
+        return NULL;
+    self->n_kept++;
+    *in = NULL;
+    return mbuf;
+}
+
+void dpdk_release(struct carrier *carrier, void *kept)
+{
+    dpdk_of(carrier)->n_kept--;
+    rte_pktmbuf_free(kept);
 }

@@ -2,7 +2,7 @@
  * Inside of the DPDK carrier, shared by carrier*.c and counts.c.
  *
  *     lent[]     buffers sealed into, in the order in which they will be sent
- *     in[]       | handed out, freed at the next receive | received, not handed out yet |   found[]: the same as datagrams
+ *     in[]       | handed out, freed at the next receive but for those kept (NULL) | received, not handed out yet |   found[]: the same as datagrams
  *     waiting[]  complete but for the MAC of a neighbour that was asked for it
  *
  * A buffer of ours holds the payload at RTE_PKTMBUF_HEADROOM; headers go in front of it when it leaves.
@@ -20,7 +20,7 @@
 #include "net/dpdk/neighbours.h"
 #include "net/dpdk/port.h"
 
-enum { DPDK_LENT = 256, DPDK_IN = 256, DPDK_BURST = 32, DPDK_WAITING = 64 };
+enum { DPDK_LENT = 256, DPDK_IN = 256, DPDK_BURST = 32, DPDK_WAITING = 64, DPDK_KEPT = 256 };
 enum { DPDK_COUNTS = 13 };
 
 struct dpdk_waiting {
@@ -38,13 +38,14 @@ struct dpdk {
     uint32_t looks;
     struct dpdk_port ports[DEVICE_TEXT_PORTS];
     uint32_t n_ports, first_port; /* first_port: whose turn it is to be looked at first */
+    bool shares_memory;           /* one of the ports does */
     struct rte_mempool *pool;
 
     struct rte_mbuf *lent[DPDK_LENT]; /* ring */
     uint32_t lent_first, lent_n;
     struct rte_mbuf *in[DPDK_IN];
     struct carrier_datagram found[DPDK_IN];
-    uint32_t in_handed, in_n;
+    uint32_t in_handed, in_n, n_kept;
     struct dpdk_waiting waiting[DPDK_WAITING];
     uint32_t n_waiting;
 
@@ -81,6 +82,8 @@ void dpdk_drop_waiting(struct dpdk *self, bool all);
 
 /* carrier_receive.c */
 int dpdk_receive(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
+void *dpdk_keep(struct carrier *carrier, void *held);
+void dpdk_release(struct carrier *carrier, void *kept);
 
 /* counts.c */
 int dpdk_counts_open(struct dpdk *self, struct error *err);

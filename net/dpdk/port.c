@@ -17,7 +17,8 @@
 #include "net/dpdk/device_text.h"
 #include "net/dpdk/eal_arguments.h"
 
-enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, HANDSHAKE_US = 2000000, CALL_MS = 200, MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
+enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, HANDSHAKE_US = 2000000, CALL_MS = 200 };
+enum { MEMIF_BUFFER = 2048, MEMIF_SPARE = 128, PACKET_FRAME = 2048, PACKET_HEADER = 96, ORDINARY_ROOM = RTE_MBUF_DEFAULT_BUF_SIZE - RTE_PKTMBUF_HEADROOM };
 
 static bool is_driver(const struct rte_eth_dev_info *info, const char *name)
 {
@@ -57,14 +58,15 @@ static uint32_t interface_mtu(const char *arguments)
     return mtu;
 }
 
-/* The devices without an MTU of their own have a size of buffers instead. */
+/* The devices without an MTU of their own have a size of buffers instead. Of memif's a little is left over: into buffers of ours that are smaller the
+ * driver takes frame by frame, while for larger ones it first sets aside 32, which a single frame then waits for (22.11). */
 static uint32_t own_mtu(const struct rte_eth_dev_info *info, uint16_t id)
 {
     char arguments[512];
     uint16_t mtu;
     arguments_of(info, arguments, sizeof arguments);
     if (is_driver(info, "net_memif"))
-        return number_of(arguments, "bsize", MEMIF_BUFFER) - FRAME_ETHERNET_BYTES;
+        return number_of(arguments, "bsize", MEMIF_BUFFER) - MEMIF_SPARE - FRAME_ETHERNET_BYTES;
     if (is_driver(info, "net_af_packet")) {
         uint32_t frame = number_of(arguments, "framesz", PACKET_FRAME) - PACKET_HEADER - FRAME_ETHERNET_BYTES, wire = interface_mtu(arguments);
         return frame < wire ? frame : wire;
@@ -74,7 +76,7 @@ static uint32_t own_mtu(const struct rte_eth_dev_info *info, uint16_t id)
 
 int dpdk_port_claim(struct dpdk_port *port, uint16_t id, uint64_t owner, uint32_t queues, struct error *err)
 {
-    struct rte_eth_dev_owner claim = {.id = owner, .name = "hearsay"};
+    struct rte_eth_dev_owner claim = {.id = owner, .name = "another carrier of this process"}, other; /* what others are told */
     struct rte_eth_dev_info info;
     struct rte_ether_addr mac;
     *port = (struct dpdk_port){.id = id};
@@ -85,16 +87,21 @@ int dpdk_port_claim(struct dpdk_port *port, uint16_t id, uint64_t owner, uint32_
     if (rte_eth_macaddr_get(id, &mac) != 0)
         return error_set(err, HS_ERR_IO, "port %s has no MAC", port->name);
     if (rte_eth_dev_owner_set(id, &claim) != 0)
-        return error_set(err, HS_ERR_BUSY, "port %s is in use by another carrier of this process", port->name);
+        return error_set(err, HS_ERR_BUSY, "port %s is in use by %s", port->name,
+                         rte_eth_dev_owner_get(id, &other) == 0 ? other.name : "somebody else");
     memcpy(port->mac, mac.addr_bytes, FRAME_MAC_BYTES);
-    char arguments[512], role[16] = "client";
+    char arguments[512], role[16] = "client", zero[8] = "no";
     arguments_of(&info, arguments, sizeof arguments);
     eal_device_value(arguments, "role", role, sizeof role);
+    bool zero_copy = eal_device_value(arguments, "zero-copy", zero, sizeof zero) && strcmp(zero, "yes") == 0;
     port->reconnects = is_driver(&info, "net_memif") && strcmp(role, "server") != 0 && strcmp(role, "master") != 0;
     port->copies = copies_frames(&info);
+    port->shares_memory = is_driver(&info, "net_virtio_user") || (is_driver(&info, "net_memif") && zero_copy);
     port->unruly = is_driver(&info, "net_memif") || is_driver(&info, "net_virtio_user");
     port->mtu = own_mtu(&info, id);
-    port->least_room = is_driver(&info, "net_af_packet") ? number_of(arguments, "framesz", PACKET_FRAME) : 0;
+    uint32_t frame = is_driver(&info, "net_af_packet") ? number_of(arguments, "framesz", PACKET_FRAME) : 0;
+    if (!is_driver(&info, "net_memif"))
+        port->least_room = frame > ORDINARY_ROOM ? frame : ORDINARY_ROOM;
     uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
     port->queues = (uint16_t)(queues < most ? queues : most);
     if (port->queues < queues)
@@ -186,14 +193,18 @@ bool dpdk_port_watch(struct dpdk_port *port, uint64_t now_us)
 
 void dpdk_port_hang_up(struct dpdk_port *port)
 {
-    if (port->call != NULL)
-        port->started = dpdk_call_end(port->call, CALL_MS) == DPDK_CALL_TAKEN;
+    enum dpdk_call_state state = port->call ? dpdk_call_end(port->call, CALL_MS) : DPDK_CALL_REFUSED;
+    port->started |= state == DPDK_CALL_TAKEN;
+    port->lost = state == DPDK_CALL_UNDER_WAY;
     port->call = NULL;
 }
 
 void dpdk_port_release(struct dpdk_port *port, uint64_t owner)
 {
+    const struct rte_eth_dev_owner nobody = {.id = owner, .name = "a call to its server that never ended: start the program anew"};
     if (port->started)
         rte_eth_dev_stop(port->id);
     rte_eth_dev_owner_unset(port->id, owner);
+    if (port->lost)
+        rte_eth_dev_owner_set(port->id, &nobody);
 }

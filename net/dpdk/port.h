@@ -27,8 +27,10 @@ struct dpdk_port {
     uint8_t mac[FRAME_MAC_BYTES];
     bool copies;     /* as above */
     bool unruly;     /* its link goes up and down in DPDK's interrupt thread, without regard to bursts: see interrupts.h */
+    bool shares_memory; /* with the other end, which could read and change what is opened there */
     bool reconnects; /* a memif client, which calls its server only when it is started, and cannot be when nobody answers */
     bool started, up;
+    bool lost;       /* its call cannot be ended: nobody may use it any more */
     struct dpdk_call *call; /* to the server of one that reconnects; until it is over the port is not started */
     uint32_t mtu;    /* of IP packets, as the device has it */
     uint16_t ring;   /* descriptors of a queue */
@@ -47,7 +49,7 @@ uint32_t dpdk_port_buffers(const struct dpdk_port *port);
 int dpdk_port_start(struct dpdk_port *port, uint32_t mtu, struct rte_mempool *pool, struct error *err);
 /* Looks whether the link is up, calls again where that is ours to do. Returns whether it changed. */
 bool dpdk_port_watch(struct dpdk_port *port, uint64_t now_us);
-/* Waits a little for a call under way, as dpdk_port_release must not be in the interrupt thread's way for it. */
+/* Waits a little for a call under way and then ends it, as dpdk_port_release must not be in the interrupt thread's way for it. */
 void dpdk_port_hang_up(struct dpdk_port *port);
 void dpdk_port_release(struct dpdk_port *port, uint64_t owner);
 

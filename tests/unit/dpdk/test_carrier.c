@@ -136,7 +136,7 @@ static void test_addresses(void **state)
     for (const char *const *wrong = (const char *const[]){"10.79.0.2", "127.0.0.1:7070", "0.0.0.0:7070", "224.0.0.1:1", "10.79.0.2:0", NULL}; *wrong; wrong++)
         assert_int_not_equal(a->ops->resolve(a, *wrong, &out), 0);
     assert_int_equal(a->ops->wait_fd(a), -1);
-    assert_int_equal(a->ops->mtu(a), 2048 - FRAME_HEADER_BYTES);
+    assert_int_equal(a->ops->mtu(a), 2048 - 128 - FRAME_HEADER_BYTES);
 }
 
 static void test_lent_and_copied(void **state)
@@ -155,6 +155,54 @@ static void test_lent_and_copied(void **state)
     const struct carrier_datagram lent = {.address = to_b, .data = kept, .len = 100};
     assert_int_equal(a->ops->send(a, &lent, 1), 1);
     work_until(&a_got, &b_got, 0, 2);
+}
+
+/* What is kept stays as it came, whatever comes after it, and only so much can be. */
+static void test_kept(void **state)
+{
+    (void)state;
+    enum { MOST = 1000, ROUNDS = 4 };
+    static struct { void *kept; uint8_t *data; uint32_t number; } all[MOST];
+    uint64_t a_got = 0, b_got = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t n = 0, sent = 0;
+        bool full = false;
+        for (uint64_t end = now_ms() + 5000; !full && now_ms() < end;) {
+            struct carrier_datagram in[BATCH];
+            sent += (uint32_t)send_one(a, &to_b, sent);
+            int got = b->ops->receive(b, in, BATCH);
+            for (int i = 0; i < got && !full; i++) {
+                void *kept = b->ops->keep(b, in[i].held);
+                full = kept == NULL;
+                if (full)
+                    break;
+                assert_true(n < MOST);
+                all[n].kept = kept;
+                all[n].data = in[i].data;
+                memcpy(&all[n++].number, in[i].data, sizeof all[0].number);
+            }
+        }
+        assert_true(full);
+        assert_in_range(n, 64, MOST - 1); /* a batch at least */
+        for (uint32_t i = 0; i < MOST; i++) {
+            send_one(a, &to_b, 0xffffffff);
+            sum_of_received(b, &b_got);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t number;
+            memcpy(&number, all[i].data, sizeof number);
+            assert_int_equal(number, all[i].number);
+            assert_int_equal(number, i);
+            assert_int_equal(all[i].data[99], 0x5a);
+            memset(all[i].data, 0xee, 100); /* it is ours */
+            b->ops->release(b, all[i].kept);
+        }
+        for (uint64_t quiet = now_ms() + 20; now_ms() < quiet;)
+            sum_of_received(b, &b_got);
+    }
+    uint64_t before = b_got;
+    assert_int_equal(send_one(a, &to_b, 1), 1);
+    work_until(&a_got, &b_got, 0, before + 1);
 }
 
 /* The receiver looks away until its ring is full and the sender gives up datagrams; then everything flows again. */
@@ -325,8 +373,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),     cmocka_unit_test(test_lent_and_copied), cmocka_unit_test(test_full_ring),
-        cmocka_unit_test(test_empty_pool),    cmocka_unit_test(test_foreign_frames),  cmocka_unit_test(test_nobody_there),
-        cmocka_unit_test(test_peer_begins_anew), cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_kept),          cmocka_unit_test(test_empty_pool),      cmocka_unit_test(test_foreign_frames),
+        cmocka_unit_test(test_nobody_there),  cmocka_unit_test(test_peer_begins_anew), cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
