@@ -27,42 +27,73 @@ static bool grow_fragments(struct session *session, uint64_t wanted)
     return true;
 }
 
-static void add_fragment(struct session *session, uint64_t offset, uint32_t len, uint8_t flags, uint32_t message_len)
+/* The next fragment: its frame's head is in the ring, len bytes are to follow. The room is there. */
+static void begin_fragment(struct session *session, uint32_t len, uint8_t flags, uint32_t message_len)
 {
     if (session->una == session->end) { /* the clock of a silent peer starts with the first thing it owes us */
         session->progress_ns = session->owner->now_ns;
         session->timeouts = 0;
     }
-    struct send_fragment *fragment = fragment_at(session, session->end++);
-    fragment->offset = offset;
-    fragment->message_len = message_len;
-    fragment->len = (uint16_t)len;
-    fragment->frame_bytes = 8 + (fragment_has_length(flags) ? 4 : 0) + len;
-    fragment->flags = flags;
+    struct byte_ring *ring = &session->ring;
+    struct send_fragment *fragment = fragment_at(session, session->end);
+    uint32_t head_bytes = fragment_has_length(flags) ? WIRE_FRAGMENT_OVERHEAD : WIRE_FRAGMENT_OVERHEAD - 4;
+    fragment->offset = ring->head;
+    fragment->frame_bytes = head_bytes + len;
     fragment->state = FRAGMENT_QUEUED;
     fragment->resent = false;
+    uint8_t split[WIRE_FRAGMENT_OVERHEAD], *head = byte_ring_to_end(ring, ring->head) < WIRE_FRAGMENT_OVERHEAD ? split : byte_ring_at(ring, ring->head);
+    wire_store_u32(head, FRAME_FRAGMENT | (uint32_t)flags << 8 | len << 16);
+    wire_store_u32(head + 4, (uint32_t)session->end++);
+    if (fragment_has_length(flags))
+        wire_store_u32(head + 8, message_len);
+    if (head == split)
+        byte_ring_write(ring, head, head_bytes);
+    else
+        ring->head += head_bytes;
+}
+
+/* A message of several fragments. */
+static void write_pieces(struct session *session, const struct iovec *iov, size_t len)
+{
+    uint32_t piece = session->piece_bytes;
+    const uint8_t *from = iov->iov_base;
+    size_t from_left = iov->iov_len;
+    for (size_t left = len; left > 0;) {
+        uint32_t bytes = left < piece ? (uint32_t)left : piece;
+        begin_fragment(session, bytes, (uint8_t)((left == len ? FRAGMENT_FIRST : 0) | (left == bytes ? FRAGMENT_LAST : 0)), (uint32_t)len);
+        for (left -= bytes; bytes > 0;) {
+            while (from_left == 0) {
+                from = (++iov)->iov_base;
+                from_left = iov->iov_len;
+            }
+            size_t n = bytes < from_left ? bytes : from_left;
+            byte_ring_write(&session->ring, from, n);
+            from += n;
+            from_left -= n;
+            bytes -= (uint32_t)n;
+        }
+    }
 }
 
 int reliable_queue(struct session *session, const struct iovec *iov, int n, size_t len)
 {
     struct reliable *self = session->owner;
     uint32_t piece = session->piece_bytes;
-    uint64_t count = len <= piece ? 1 : (len + piece - 1) / piece;
-    uint64_t queued = session->end - session->una + count, bytes = byte_ring_used(&session->ring) + len;
-    if (queued > session->window || bytes > self->tuning.send_buffer_bytes) {
+    uint64_t count = len <= piece ? 1 : (len + piece - 1) / piece, heads = 8 * count + (count > 1 ? 4 : 0);
+    uint64_t queued = session->end - session->una + count, used = byte_ring_used(&session->ring), bytes = used + heads + len;
+    if (queued > session->window || (used > 0 && bytes > self->tuning.send_buffer_bytes)) {
         self->stats.send_bytes.hits++;
         return HS_ERR_BUSY;
     }
     if ((queued > session->fragments_cap && !grow_fragments(session, queued)) ||
         (bytes > session->ring.cap && !byte_ring_grow(&session->ring, bytes, FIRST_RING_BYTES)))
         return HS_ERR_BUSY;
-    uint64_t offset = session->ring.head;
-    for (int i = 0; i < n; i++)
-        byte_ring_write(&session->ring, iov[i].iov_base, iov[i].iov_len);
-    for (uint64_t i = 0; i < count; i++) {
-        uint8_t flags = (uint8_t)((i == 0 ? FRAGMENT_FIRST : 0) | (i == count - 1 ? FRAGMENT_LAST : 0));
-        uint64_t left = len - i * piece;
-        add_fragment(session, offset + i * piece, (uint32_t)(left < piece ? left : piece), flags, (uint32_t)len);
+    if (count > 1) {
+        write_pieces(session, iov, len);
+    } else {
+        begin_fragment(session, (uint32_t)len, FRAGMENT_FIRST | FRAGMENT_LAST, (uint32_t)len);
+        for (int i = 0; i < n; i++)
+            byte_ring_write(&session->ring, iov[i].iov_base, iov[i].iov_len);
     }
     reliable_session_activate(session);
     return 0;
@@ -70,9 +101,11 @@ int reliable_queue(struct session *session, const struct iovec *iov, int n, size
 
 void reliable_queue_empty(struct session *session)
 {
-    if (session->end - session->una >= session->window || !grow_fragments(session, session->end - session->una + 1))
+    uint64_t queued = session->end - session->una + 1;
+    if (queued > session->window || !grow_fragments(session, queued) ||
+        !byte_ring_grow(&session->ring, byte_ring_used(&session->ring) + WIRE_FRAGMENT_OVERHEAD, FIRST_RING_BYTES))
         return;
-    add_fragment(session, session->ring.head, 0, FRAGMENT_EMPTY, 0);
+    begin_fragment(session, 0, FRAGMENT_EMPTY, 0);
     reliable_session_activate(session);
 }
 
@@ -100,26 +133,34 @@ int reliable_queue_unreliable(struct session *session, const struct iovec *iov, 
 
 /* ---- packets ---- */
 
-static void write_fragment(struct session *session, uint64_t number, struct writer *out)
+struct packet {
+    uint8_t *bytes; /* the header, and where the sealed frames go */
+    uint64_t counter;
+    struct writer frames;
+    const uint8_t *ready; /* the frames, where they lie in the send ring in one piece; NULL: they have been written to `frames` */
+};
+
+/* A run of fragments in a packet of its own is sealed from where it lies; what goes with something else is copied. */
+static void add_frame(struct session *session, struct packet *packet, const struct send_fragment *fragment)
 {
-    const struct send_fragment *fragment = fragment_at(session, number);
-    uint8_t *frame = write_room(out, fragment->frame_bytes); /* which the caller has seen to be there */
-    wire_store_u32(frame, FRAME_FRAGMENT | (uint32_t)fragment->flags << 8 | (uint32_t)fragment->len << 16);
-    wire_store_u32(frame + 4, (uint32_t)number);
-    frame += 8;
-    if (fragment_has_length(fragment->flags)) {
-        wire_store_u32(frame, fragment->message_len);
-        frame += 4;
-    }
-    if (fragment->len == 0) /* a ring that nothing was put into has no memory */
-        return;
+    struct writer *out = &packet->frames; /* in which the caller has seen the room */
     const uint8_t *at = byte_ring_at(&session->ring, fragment->offset);
-    uint64_t first = byte_ring_to_end(&session->ring, fragment->offset);
-    if (fragment->len <= first) {
-        memcpy(frame, at, fragment->len);
+    uint64_t to_end = byte_ring_to_end(&session->ring, fragment->offset);
+    bool follows = out->len == 0 || (packet->ready != NULL && packet->ready + out->len == at);
+    if (follows && fragment->frame_bytes <= to_end) {
+        packet->ready = at - out->len;
+        out->len += fragment->frame_bytes;
+        return;
+    }
+    if (packet->ready != NULL)
+        memcpy(out->data, packet->ready, out->len);
+    packet->ready = NULL;
+    uint8_t *frame = write_room(out, fragment->frame_bytes);
+    if (fragment->frame_bytes <= to_end) {
+        memcpy(frame, at, fragment->frame_bytes);
     } else {
-        memcpy(frame, at, first);
-        memcpy(frame + first, session->ring.bytes, fragment->len - first);
+        memcpy(frame, at, to_end);
+        memcpy(frame + to_end, session->ring.bytes, fragment->frame_bytes - to_end);
     }
 }
 
@@ -165,15 +206,15 @@ static bool window_open(struct session *session, const struct send_fragment *fra
     return open && reliable_pacing_allows(session, fragment->frame_bytes);
 }
 
-static void write_fragments(struct session *session, uint64_t counter, struct writer *out)
+static void write_fragments(struct session *session, struct packet *packet)
 {
     uint64_t number;
     while (next_fragment(session, &number)) {
         struct send_fragment *fragment = fragment_at(session, number);
-        if (fragment->frame_bytes > out->cap - out->len || !window_open(session, fragment))
+        if (fragment->frame_bytes > packet->frames.cap - packet->frames.len || !window_open(session, fragment))
             return;
-        write_fragment(session, number, out);
-        mark_sent(session, fragment, counter);
+        add_frame(session, packet, fragment);
+        mark_sent(session, fragment, packet->counter);
         if (number == session->next)
             session->next++;
     }
@@ -192,26 +233,29 @@ static void write_unreliable(struct session *session, uint32_t *at, struct write
     }
 }
 
-/* Starts a packet: header written, out set to the room for frames. NULL: the carrier is stuck or the key is lost. */
-static uint8_t *begin_packet(struct session *session, struct writer *out, uint64_t *counter)
+/* Starts a packet: header written, frames set to the room for them. False: the carrier is stuck or the key is lost. */
+static bool begin_packet(struct session *session, struct packet *packet)
 {
     struct reliable *self = session->owner;
-    uint8_t *packet = reliable_out_begin(self);
-    uint8_t generation;
-    if (packet == NULL || seal_session_next(&session->seal, self->now_ns, counter, &generation) != 0)
-        return NULL;
-    wire_store_u32(packet, 'H' | 'S' << 8 | (WIRE_VERSION << 4 | WIRE_PACKET) << 16 | (uint32_t)generation << 24);
-    wire_store_u32(packet + 4, session->remote_id);
-    wire_store_u64(packet + 8, *counter);
-    session->sent_ns[*counter % SENT_TIMES] = self->now_ns;
-    writer_init(out, packet + WIRE_PACKET_HEADER_BYTES, session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES);
-    return packet;
+    uint8_t *bytes = reliable_out_begin(self), generation;
+    if (bytes == NULL || seal_session_next(&session->seal, self->now_ns, &packet->counter, &generation) != 0)
+        return false;
+    wire_store_u32(bytes, 'H' | 'S' << 8 | (WIRE_VERSION << 4 | WIRE_PACKET) << 16 | (uint32_t)generation << 24);
+    wire_store_u32(bytes + 4, session->remote_id);
+    wire_store_u64(bytes + 8, packet->counter);
+    session->sent_ns[packet->counter % SENT_TIMES] = self->now_ns;
+    packet->bytes = bytes;
+    packet->ready = NULL;
+    writer_init(&packet->frames, bytes + WIRE_PACKET_HEADER_BYTES, session->datagram_bytes - WIRE_PACKET_HEADER_BYTES - SEAL_TAG_BYTES);
+    return true;
 }
 
-static void end_packet(struct session *session, uint8_t *packet, const struct writer *frames)
+static void end_packet(struct session *session, const struct packet *packet)
 {
+    const struct writer *frames = &packet->frames;
     hs_assert(!frames->failed && frames->len > 0);
-    int status = seal_session_seal(&session->seal, packet, WIRE_PACKET_HEADER_BYTES, frames->data, frames->len, frames->data);
+    int status = seal_session_seal(&session->seal, packet->bytes, WIRE_PACKET_HEADER_BYTES, packet->ready ? packet->ready : frames->data,
+                                   frames->len, frames->data);
     hs_assert(status == 0);
     uint32_t len = (uint32_t)frames->len + WIRE_PACKET_HEADER_BYTES + SEAL_TAG_BYTES;
     reliable_out_commit(session->owner, &session->address, len);
@@ -238,18 +282,16 @@ void reliable_flush(struct session *session)
         bool ack = session->ack_pending && (content || session->ack_now || self->now_ns >= session->ack_due_ns);
         if (!content && !ack)
             break;
-        struct writer frames;
-        uint64_t counter;
-        uint8_t *packet = begin_packet(session, &frames, &counter);
-        if (packet == NULL) {
+        struct packet packet;
+        if (!begin_packet(session, &packet)) {
             stuck = true;
             break;
         }
         if (ack)
-            reliable_write_ack(session, &frames);
-        write_unreliable(session, &unreliable_at, &frames);
-        write_fragments(session, counter, &frames);
-        end_packet(session, packet, &frames);
+            reliable_write_ack(session, &packet.frames);
+        write_unreliable(session, &unreliable_at, &packet.frames);
+        write_fragments(session, &packet);
+        end_packet(session, &packet);
     }
     if (unreliable_at > 0) {
         session->unreliable_len -= unreliable_at;
@@ -265,13 +307,11 @@ void reliable_flush(struct session *session)
 void reliable_send_close(struct session *session)
 {
     for (int i = 0; i < 2; i++) { /* unacknowledged: twice against a single loss */
-        struct writer frames;
-        uint64_t counter;
-        uint8_t *packet = begin_packet(session, &frames, &counter);
-        if (packet == NULL)
+        struct packet packet;
+        if (!begin_packet(session, &packet))
             return;
-        write_u8(&frames, FRAME_CLOSE);
-        write_u8(&frames, 0);
-        end_packet(session, packet, &frames);
+        write_u8(&packet.frames, FRAME_CLOSE);
+        write_u8(&packet.frames, 0);
+        end_packet(session, &packet);
     }
 }

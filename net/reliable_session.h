@@ -44,12 +44,10 @@ struct handshake {
 enum fragment_state { FRAGMENT_QUEUED, FRAGMENT_IN_FLIGHT, FRAGMENT_LOST, FRAGMENT_ACKED };
 
 struct send_fragment {
-    uint64_t offset; /* of its bytes in the send ring, absolute */
+    uint64_t offset; /* of its frame in the send ring, absolute */
     uint64_t sent_ns, counter;
-    uint32_t message_len;
     uint32_t frame_bytes; /* its share of a packet, which is what the congestion window counts */
-    uint16_t len;
-    uint8_t flags, state;
+    uint8_t state;
     bool resent;
 };
 
@@ -84,7 +82,7 @@ struct session {
     struct send_fragment *fragments;
     uint32_t fragments_cap, n_lost;
     uint64_t una, next, end, lost_from;
-    struct byte_ring ring;
+    struct byte_ring ring; /* their frames, as they go into packets */
     uint8_t *unreliable; /* frames ready to be copied, drained at every flush */
     uint32_t unreliable_len;
     /* Congestion and timers. */
