@@ -1,6 +1,6 @@
 /*
- * The radix tree's own parts, shared by its three files: radix_node.c (edges: find, split, merge, grow, trim), radix_evict.c (worth
- * and the heap of leaves), radix_tree.c (the public functions). See radix_tree.h.
+ * The radix tree's own parts, shared by its four files: radix_node.c (edges: find, split, merge, grow, trim), radix_order.c (siblings in
+ * the order of their tokens), radix_evict.c (worth and the heap of leaves), radix_tree.c (the public functions). See radix_tree.h.
  *
  * A node is an edge together with the fork below it. Its run holds, page after page, the page number and that page's tokens:
  *
@@ -8,6 +8,8 @@
  *
  * Nodes other than roots hold at least one page and have no child or at least two (a chain merges; short of memory it may not).
  * All nodes stand in one hash table, under their first block's name; a hit there is only a candidate until parent and tokens agree.
+ * The children of a node stand in a treap, too, ordered by their first page's tokens, so that of thousands the one that shares the most
+ * leading tokens with others is found on one way down.
  */
 #ifndef HEARSAY_CACHE_RADIX_INTERNAL_H
 #define HEARSAY_CACHE_RADIX_INTERNAL_H
@@ -20,6 +22,8 @@ struct radix_node {
     struct radix_node *parent; /* NULL: a namespace's root */
     struct radix_node *first_child, *next_sibling, *previous_sibling;
     struct radix_node *bucket_next;
+    struct radix_node *children;       /* root of the treap of its children ... */
+    struct radix_node *lower, *higher; /* ... and its own place in its parent's */
     uint64_t name; /* of the first block; a root's own hash */
     uint32_t *run; /* [n_pages * stride], NULL in a root */
     uint32_t n_pages;
@@ -96,6 +100,15 @@ void radix_leaf_remove_tail(struct radix_tree *tree, struct radix_node *leaf, ui
 void radix_release_pages(struct radix_tree *tree, const struct radix_node *node, uint32_t index, uint32_t n);
 /* Next node in preorder, roots and their trees one after the other; NULL at the end. */
 struct radix_node *radix_next(struct radix_node *node);
+
+/* radix_order.c */
+void radix_order_add(const struct radix_tree *tree, struct radix_node *node); /* among node->parent's */
+void radix_order_remove(const struct radix_tree *tree, struct radix_node *node);
+/* The child whose first page shares the most leading tokens with tokens[n], n at most a page, and how many; NULL: none shares any. */
+struct radix_node *radix_order_nearest(const struct radix_tree *tree, const struct radix_node *parent, const uint32_t *tokens, uint32_t n,
+                                       uint32_t *n_common);
+/* Leading tokens that a page of a node's run shares with tokens[n]. */
+uint32_t radix_common(const struct radix_tree *tree, const struct radix_node *node, uint32_t index, const uint32_t *tokens, uint32_t n);
 
 /* radix_evict.c */
 /* Puts a leaf into the heap, moves it there, or takes it out, as its tail page demands; other nodes are left alone. */

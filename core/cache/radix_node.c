@@ -154,20 +154,24 @@ void radix_node_attach(struct radix_tree *tree, struct radix_node *node, struct 
     node->parent = parent;
     siblings_add(siblings_of(tree, parent), node);
     table_add(tree, node);
-    if (parent)
+    if (parent) {
+        radix_order_add(tree, node);
         tree->stats.nodes++;
-    else
+    } else {
         tree->stats.namespaces++;
+    }
 }
 
 void radix_node_detach(struct radix_tree *tree, struct radix_node *node)
 {
     siblings_remove(siblings_of(tree, node->parent), node);
     table_remove(tree, node);
-    if (node->parent)
+    if (node->parent) {
+        radix_order_remove(tree, node);
         tree->stats.nodes--;
-    else
+    } else {
         tree->stats.namespaces--;
+    }
 }
 
 void radix_node_free(struct radix_tree *tree, struct radix_node *node)

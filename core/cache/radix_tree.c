@@ -8,7 +8,7 @@
 #include "core/cache/radix_internal.h"
 
 #define DEFAULT_MAX_BYTES (UINT64_C(256) << 20)
-enum { FIRST_BUCKETS = 64, NAMES_PER_CALL = 64, PARTS_LOOKED_AT = 64 };
+enum { FIRST_BUCKETS = 64, NAMES_PER_CALL = 64 };
 
 static void on_pin_change(void *self, uint32_t page)
 {
@@ -88,45 +88,28 @@ uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPA
     return place.depth;
 }
 
-struct part {
-    struct radix_node *node;
-    uint32_t page, n_tokens;
-};
-
-/* How many leading tokens of the run's page at index are those; keeps the page if they are more than the best's. */
-static void compare_part(const struct radix_tree *tree, struct radix_node *node, uint32_t index, const uint32_t *tokens, uint32_t n,
-                         struct part *best)
-{
-    const uint32_t *run = radix_run_at(tree, node, index);
-    uint32_t common = 0;
-    while (common < n && run[1 + common] == tokens[common])
-        common++;
-    if (common > best->n_tokens)
-        *best = (struct part){node, run[0], common};
-}
-
 uint32_t radix_match_part(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
                           uint32_t n_tokens, uint32_t n_pages, uint64_t now_ns, uint32_t *page)
 {
     const uint32_t page_tokens = tree->config.page_tokens, from = n_pages * page_tokens;
-    uint32_t n = n_tokens - from, looked = 0;
-    struct part best = {0};
+    uint32_t n = n_tokens - from, common;
     if (n > page_tokens)
         n = page_tokens;
     struct radix_place place = radix_walk(tree, namespace_id, tokens, n_pages);
     if (!place.node || place.depth < n_pages)
         return 0;
-    if (place.used < place.node->n_pages)
-        compare_part(tree, place.node, place.used, tokens + from, n, &best);
+    bool is_fork = place.used == place.node->n_pages;
+    struct radix_node *node = place.node;
+    if (is_fork)
+        node = radix_order_nearest(tree, place.node, tokens + from, n, &common);
     else
-        for (struct radix_node *child = place.node->first_child; child && looked < PARTS_LOOKED_AT; child = child->next_sibling, looked++)
-            compare_part(tree, child, 0, tokens + from, n, &best);
-    if (!best.n_tokens)
+        common = radix_common(tree, node, place.used, tokens + from, n);
+    if (!common)
         return 0;
-    tree->pages[best.page].used_ns = now_ns;
-    radix_leaf_update(tree, best.node);
-    *page = best.page;
-    return best.n_tokens;
+    *page = radix_page_at(tree, node, is_fork ? 0 : place.used);
+    tree->pages[*page].used_ns = now_ns;
+    radix_leaf_update(tree, node);
+    return common;
 }
 
 uint32_t radix_peek(const struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,

@@ -65,8 +65,8 @@ uint32_t radix_match(struct radix_tree *tree, const uint8_t namespace_id[NAMESPA
                      uint32_t n_tokens, uint64_t now_ns, uint32_t *pages, uint32_t cap);
 /*
  * Behind the n_pages that radix_match found: the page that shares the most leading tokens with the next ones of tokens[n_tokens], and how many
- * (less than a page; 0: none, *page stays). The page is marked as used at now_ns and not referenced: copy it before the tree is used again. Where more than
- * 64 runs follow, the 64 latest to have come are looked at: each is a cache miss, and a shorter part only costs its rows.
+ * (less than a page; 0: none, *page stays). The page is marked as used at now_ns and not referenced: copy it before the tree is used
+ * again. Where n runs follow, about 1.4 log2(n) of them are compared.
  */
 uint32_t radix_match_part(struct radix_tree *tree, const uint8_t namespace_id[NAMESPACE_BYTES], const uint32_t *tokens,
                           uint32_t n_tokens, uint32_t n_pages, uint64_t now_ns, uint32_t *page);

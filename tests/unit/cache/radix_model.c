@@ -121,6 +121,22 @@ uint32_t model_page(const struct radix_model *model, const uint8_t *namespace_id
     return block ? block->page : PAGE_NONE;
 }
 
+uint32_t model_part(const struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens, uint32_t n_tokens, uint32_t n_pages)
+{
+    uint32_t most = 0, from = n_pages * MODEL_PAGE_TOKENS;
+    for (uint32_t i = 0; i < model->n_blocks; i++) {
+        const struct model_block *block = &model->blocks[i];
+        uint32_t common = 0;
+        if (block->depth != n_pages + 1 || memcmp(block->namespace_id, namespace_id, NAMESPACE_BYTES) != 0 ||
+            memcmp(block->tokens, tokens, from * sizeof *tokens) != 0)
+            continue;
+        while (common < MODEL_PAGE_TOKENS && from + common < n_tokens && block->tokens[from + common] == tokens[from + common])
+            common++;
+        most = common > most ? common : most;
+    }
+    return most;
+}
+
 uint32_t model_insert(struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens, const uint32_t *pages,
                       uint32_t n_pages)
 {

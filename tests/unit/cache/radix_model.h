@@ -39,6 +39,8 @@ void model_fini(struct radix_model *model);
 struct radix_listener model_listener(struct radix_model *model);
 uint32_t model_match(const struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens, uint32_t n_pages);
 uint32_t model_page(const struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens, uint32_t depth);
+/* The most leading tokens of tokens[n] that any block behind the first n_pages shares. */
+uint32_t model_part(const struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens, uint32_t n_tokens, uint32_t n_pages);
 /* Adds what is missing of the path; returns how many blocks that were. */
 uint32_t model_insert(struct radix_model *model, const uint8_t *namespace_id, const uint32_t *tokens, const uint32_t *pages,
                       uint32_t n_pages);

@@ -104,6 +104,8 @@ static void start(struct world *world, struct sequence *sequence)
     assert_int_equal(n, expected);
     for (uint32_t i = 0; i < n; i++)
         assert_int_equal(sequence->pages[i], model_page(&world->model, sequence->namespace_id, sequence->tokens, i + 1));
+    uint32_t source, part = model_part(&world->model, sequence->namespace_id, sequence->tokens, n_tokens, n);
+    assert_int_equal(radix_match_part(world->tree, sequence->namespace_id, sequence->tokens, n_tokens, n, world->now_ns, &source), part);
     while (n < n_pages) {
         uint32_t page = page_pool_alloc(world->pool);
         if (page == PAGE_NONE) {

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
+#include "core/base/rng.h"
 #include "core/cache/radix_tree.h"
 #include "tests/unit/cache/fail_malloc.h"
 
@@ -198,6 +199,44 @@ static void test_a_part_is_found_in_the_page_that_shares_most(void **state)
     assert_int_equal(radix_match_part(f->tree, home, tokens, n, 2, 4, &page), 0);
     assert_int_equal(radix_match_part(f->tree, abroad, tokens, n, 0, 4, &page), 0);
     assert_int_equal(page, 77);
+}
+
+/* Thousands of runs behind one page, coming and going: the longest part is always found, as by looking at all of them. */
+static void test_a_part_is_found_among_thousands(void **state)
+{
+    enum { MANY = 4000, VALUES = 12 };
+    static uint32_t tokens[MANY][2 * PAGE_TOKENS];
+    struct page_pool *pool = page_pool_create(MANY + 1);
+    struct radix_config config = {.page_tokens = PAGE_TOKENS, .pool = pool};
+    struct radix_tree *tree = radix_create(&config);
+    struct rng rng;
+    rng_seed(&rng, 7);
+    for (uint32_t i = 0; i < MANY; i++) {
+        uint32_t pages[2] = {page_pool_alloc(pool), page_pool_alloc(pool)}, wanted[2 * PAGE_TOKENS] = {0}, page, most = 0;
+        for (uint32_t t = PAGE_TOKENS; t < 2 * PAGE_TOKENS; t++) {
+            tokens[i][t] = (uint32_t)rng_below(&rng, VALUES);
+            wanted[t] = (uint32_t)rng_below(&rng, VALUES);
+        }
+        assert_true(radix_insert(tree, home, tokens[i], pages, 2, i) >= 0);
+        page_pool_unref(pool, pages[0]);
+        page_pool_unref(pool, pages[1]);
+        if (i % 3 == 0)
+            radix_evict(tree, 1 + (uint32_t)rng_below(&rng, 2), i);
+        uint32_t n = 1 + (uint32_t)rng_below(&rng, PAGE_TOKENS);
+        for (uint32_t k = 0; k <= i; k++) {
+            uint32_t common = 0;
+            while (common < n && tokens[k][PAGE_TOKENS + common] == wanted[PAGE_TOKENS + common])
+                common++;
+            if (common > most && radix_peek(tree, home, tokens[k], 2 * PAGE_TOKENS) == 2)
+                most = common;
+        }
+        assert_int_equal(radix_match_part(tree, home, wanted, PAGE_TOKENS + n, 1, i, &page), most);
+    }
+    struct radix_stats stats;
+    radix_stats(tree, &stats);
+    assert_true(stats.nodes > MANY / 4);
+    radix_destroy(tree);
+    page_pool_destroy(pool);
 }
 
 static void test_a_part_counts_as_used(void **state)
@@ -399,6 +438,7 @@ int main(void)
         WITH_TREE(test_part_pages_never_match),
         WITH_TREE(test_a_part_counts_as_used),
         WITH_TREE(test_a_part_is_found_in_the_page_that_shares_most),
+        cmocka_unit_test(test_a_part_is_found_among_thousands),
         WITH_TREE(test_listener_hears_names_in_path_order),
         WITH_TREE(test_least_recently_used_goes_first),
         WITH_TREE(test_a_cold_tail_is_trimmed_from_a_hot_head),
