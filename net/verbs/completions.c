@@ -40,7 +40,6 @@ static void on_completion(struct verbs *self, struct verbs_rail *rail, const str
 {
     enum control_pair which = CONTROL_MESSAGES;
     struct verbs_link *link = verbs_link_of(self, rail, wc->qp_num, &which); /* NULL: of a pair that is gone */
-    self->counts.completions++;
     if (wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_WR_FLUSH_ERR)
         log_debug("net", "verbs: queue pair %#x on %s: %s (vendor %#x)", wc->qp_num, rail->choice.device, ibv_wc_status_str(wc->status),
                   wc->vendor_err);
@@ -61,16 +60,16 @@ static void on_completion(struct verbs *self, struct verbs_rail *rail, const str
     }
 }
 
-static uint64_t dense_ns(const struct verbs *self)
+uint64_t verbs_dense_ns(const struct verbs_rail *rail)
 {
-    return self->rails[0].choice.software ? SOFTWARE_DENSE_NS : DENSE_NS;
+    return rail->choice.software ? SOFTWARE_DENSE_NS : DENSE_NS;
 }
 
 static void note_busy(struct verbs *self)
 {
     uint64_t gap_ns = self->now_ns - self->busy_ns;
-    if (gap_ns > PAUSE_GAPS * dense_ns(self))
-        gap_ns = PAUSE_GAPS * dense_ns(self);
+    if (gap_ns > PAUSE_GAPS * self->dense_ns)
+        gap_ns = PAUSE_GAPS * self->dense_ns;
     self->typical_gap_ns = (7 * self->typical_gap_ns + gap_ns) / 8;
     self->busy_ns = self->now_ns;
 }
@@ -81,10 +80,12 @@ void verbs_completions(struct verbs *self, struct verbs_rail *rail, bool all)
     int n = TAKE;
     while (n == TAKE && (all || self->events_tail - self->events_head < EVENTS_WAITING)) {
         n = ibv_poll_cq(rail->cq, TAKE, wc);
+        if (n <= 0)
+            return;
+        self->counts.completions += (uint64_t)n;
         for (int i = 0; i < n; i++)
             on_completion(self, rail, &wc[i]);
-        if (n > 0)
-            note_busy(self);
+        note_busy(self);
     }
 }
 
@@ -111,15 +112,13 @@ static bool awaits_own(struct verbs *self)
     for (uint32_t i = 0; self->some_full && i < self->n_peers; i++)
         full |= self->links[i] != NULL && self->links[i]->full;
     self->some_full = full;
-    for (uint32_t i = 0; !full && i < VERBS_READ_SLOTS; i++)
-        full |= self->slots[i].taken;
-    return full;
+    return full || self->slots_taken > 0;
 }
 
 bool verbs_arm(struct verbs *self)
 {
-    if (self->typical_gap_ns < dense_ns(self) && self->now_ns - self->busy_ns < 2 * dense_ns(self))
-        return false;
+    if (self->busy_ns == self->now_ns || verbs_is_dense(self))
+        return false; /* more may have come by now */
     bool for_own = awaits_own(self);
     for (uint32_t i = 0; i < self->n_rails; i++) {
         struct verbs_rail *rail = &self->rails[i];

@@ -35,16 +35,14 @@ static bool grow(struct verbs *self)
 
 bool verbs_event(struct verbs *self, const struct transport_event *event, struct verbs_buffer *buffer, struct message_buffer *message)
 {
-    struct verbs_event added = {.event = *event, .buffer = buffer, .message = message};
     if (self->events_tail - self->events_given == self->events_cap && !grow(self)) {
-        if (buffer != NULL)
-            buffer->references++; /* the caller's, which release takes */
-        release(self, &added);
+        if (message != NULL)
+            buffer_pool_put_message(&self->pool, message);
         return false;
     }
     if (buffer != NULL)
         buffer->references++;
-    self->events[self->events_tail++ & (self->events_cap - 1)] = added;
+    self->events[self->events_tail++ & (self->events_cap - 1)] = (struct verbs_event){.event = *event, .buffer = buffer, .message = message};
     return true;
 }
 

@@ -81,6 +81,7 @@ void verbs_on_query(struct verbs_link *link, const struct control *control);
 void verbs_on_region(struct verbs_link *link, const struct control *control);
 /* The pair is gone: what was posted waits again, or fails. */
 void verbs_reads_interrupted(struct verbs_link *link);
+void verbs_reads_refused(struct verbs_link *link, bool at_once);
 void verbs_reads_end(struct verbs_link *link, int status);
 bool verbs_reads_waiting(const struct verbs_link *link);
 void verbs_regions_forget(struct verbs_link *link); /* where the peer's are */
@@ -93,11 +94,17 @@ void verbs_counts_tell(struct verbs *self);
 /* completions.c */
 /* Takes completions, at most until many events wait; all: whatever is there. */
 void verbs_completions(struct verbs *self, struct verbs_rail *rail, bool all);
+uint64_t verbs_dense_ns(const struct verbs_rail *rail);
 /* What needs a system call: completion channels, asynchronous events. */
 void verbs_wakeups(struct verbs *self);
 void verbs_async_events(struct verbs *self);
 /* After a time without completions, has the next one make the descriptor readable. False: not yet, poll again. */
 bool verbs_arm(struct verbs *self);
+/* Whether completions typically come so soon after each other that nobody sleeps between them. */
+static inline bool verbs_is_dense(const struct verbs *self)
+{
+    return self->typical_gap_ns < self->dense_ns && self->now_ns - self->busy_ns < 2 * self->dense_ns;
+}
 
 static inline bool verbs_link_usable(const struct verbs_link *link)
 {

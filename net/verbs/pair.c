@@ -179,6 +179,8 @@ int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
             ibv_destroy_qp(pair->qp);
         pair->qp = NULL;
         plan_next(link, pair);
+        if (which == CONTROL_READS)
+            verbs_reads_refused(link, false);
         verbs_tell(link, &(struct control){.type = CONTROL_RESET, .pair = which, .epoch = pair->epoch}); /* the next may take another rail */
         return status;
     }
@@ -391,6 +393,8 @@ void verbs_pair_fail(struct verbs_link *link, enum control_pair which, int statu
         log_debug("net", "verbs: the queue pair for %s with peer %u is lost (%s)", pair_names[which], link->peer, error_name(status));
     verbs_pair_close(link, which);
     plan_next(link, pair);
+    if (which == CONTROL_READS && !was_up)
+        verbs_reads_refused(link, status == HS_ERR_TIMEOUT); /* the peer does not even say no */
     if (tell)
         verbs_tell(link, &(struct control){.type = CONTROL_RESET, .pair = which, .epoch = pair->epoch});
     if (which == CONTROL_MESSAGES && was_up)

@@ -5,6 +5,8 @@
 #include "net/verbs/internal.h"
 
 enum { MAX_TRIES = 3, MAX_TORN = 5, MIN_SLOT_BYTES = 4096 };
+/* So much memory stays registered for reads. A peer whose pages are large, or says so, makes us register more while it is read. */
+enum { KEPT_SLOTS_BYTES = 4 << 20 };
 
 /* ---- our own pages ---- */
 
@@ -69,14 +71,21 @@ int verbs_write_page(struct verbs *self, uint32_t number, uint32_t page, const v
     return pages_write(self->published[number].pages, page, data, len);
 }
 
+/* The slot stays, without memory. */
+static void free_slot(struct verbs *self, struct read_slot *slot)
+{
+    deregister(self, slot->mr);
+    free(slot->memory);
+    self->slot_bytes -= slot->bytes;
+    *slot = (struct read_slot){.memory = NULL};
+}
+
 void verbs_regions_fini(struct verbs *self)
 {
     for (uint32_t i = 0; i < TRANSPORT_REGIONS; i++)
         withdraw(self, &self->published[i]);
-    for (uint32_t i = 0; i < VERBS_READ_SLOTS; i++) {
-        deregister(self, self->slots[i].mr);
-        free(self->slots[i].memory);
-    }
+    for (uint32_t i = 0; i < VERBS_READ_SLOTS; i++)
+        free_slot(self, &self->slots[i]);
 }
 
 /* ---- where a peer's regions are ---- */
@@ -147,27 +156,31 @@ static struct read_slot *take_slot(struct verbs *self, size_t bytes, int *status
         size_t wanted = MIN_SLOT_BYTES;
         while (wanted < bytes)
             wanted *= 2;
-        deregister(self, slot->mr);
-        free(slot->memory);
-        *slot = (struct read_slot){.memory = aligned_alloc(4096, wanted)};
+        free_slot(self, slot);
+        slot->memory = aligned_alloc(4096, wanted);
         *status = slot->memory != NULL ? enlist(self, slot->mr, slot->memory, wanted, IBV_ACCESS_LOCAL_WRITE) : HS_ERR_NO_MEMORY;
         if (*status != 0) {
-            free(slot->memory);
-            *slot = (struct read_slot){.memory = NULL};
+            free_slot(self, slot);
             return NULL;
         }
         slot->bytes = wanted;
+        self->slot_bytes += wanted;
     }
     slot->taken = true;
+    self->slots_taken++;
     return slot;
 }
 
 static void give_slot(struct verbs *self, struct read_request *request)
 {
-    if (request->slot == NULL)
+    struct read_slot *slot = request->slot;
+    if (slot == NULL)
         return;
-    request->slot->taken = false;
     request->slot = NULL;
+    slot->taken = false;
+    self->slots_taken--;
+    if (self->slot_bytes > KEPT_SLOTS_BYTES)
+        free_slot(self, slot);
     for (uint32_t i = 0; self->slots_wanted && i < self->n_peers; i++)
         if (self->links[i] != NULL && verbs_reads_waiting(self->links[i]))
             verbs_activate(self->links[i]);
@@ -184,19 +197,6 @@ static struct read_request *request_at(struct read_queue *reads, uint32_t number
 bool verbs_reads_waiting(const struct verbs_link *link)
 {
     return link->reads->next != link->reads->tail;
-}
-
-int verbs_read_page(struct verbs_link *link, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
-{
-    struct read_queue *reads = link->reads;
-    if (region >= TRANSPORT_REGIONS)
-        return HS_ERR_NOT_FOUND;
-    if (reads->tail - reads->head == VERBS_READ_QUEUE)
-        return HS_ERR_BUSY;
-    *request_at(reads, reads->tail++) =
-        (struct read_request){.state = READ_WAITING, .region = region, .page = page, .expected = expected, .cookie = cookie};
-    verbs_activate(link);
-    return 0;
 }
 
 static void report(struct verbs_link *link, struct read_request *request)
@@ -288,7 +288,7 @@ static bool step(struct verbs_link *link)
     struct read_queue *reads = link->reads;
     struct read_request *request = request_at(reads, reads->next);
     struct remote_region *region = &link->regions[request->region];
-    if (request->state == READ_FINISHED) { /* interrupted once too often */
+    if (request->state == READ_FINISHED) { /* interrupted, or refused, once too often */
         reads->next++;
         finish(link, request, request->status);
         return true;
@@ -330,6 +330,33 @@ void verbs_reads_step(struct verbs_link *link)
         ;
 }
 
+/* The request that was asked for last, if it waits for nothing. What goes wrong is for the next poll. */
+static bool post_at_once(struct verbs_link *link)
+{
+    struct read_queue *reads = link->reads;
+    struct read_request *request = request_at(reads, reads->next);
+    struct remote_region *region = &link->regions[request->region];
+    if (reads->next + 1 != reads->tail || !region->found || prepare(link, request, region) != 0 || !post(link, reads->next))
+        return false;
+    reads->next++;
+    link->owner->may_sleep = false; /* first the queue is to be armed for its end, too */
+    return true;
+}
+
+int verbs_read_page(struct verbs_link *link, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
+{
+    struct read_queue *reads = link->reads;
+    if (region >= TRANSPORT_REGIONS)
+        return HS_ERR_NOT_FOUND;
+    if (reads->tail - reads->head == VERBS_READ_QUEUE)
+        return HS_ERR_BUSY;
+    *request_at(reads, reads->tail++) =
+        (struct read_request){.state = READ_WAITING, .region = region, .page = page, .expected = expected, .cookie = cookie};
+    if (!post_at_once(link))
+        verbs_activate(link);
+    return 0;
+}
+
 /* The bytes are there. HS_ERR_BUSY: what was there was torn, or only its beginning; to be read again. */
 static int take_page(struct verbs_link *link, struct read_request *request)
 {
@@ -337,12 +364,12 @@ static int take_page(struct verbs_link *link, struct read_request *request)
     struct remote_region *region = &link->regions[request->region];
     if (!region->known || !region->found) /* told anew meanwhile */
         return HS_ERR_IO;
-    if (request->content != NULL && request->content->capacity < region->page_bytes) { /* published anew between two attempts */
+    if (request->content != NULL && request->content->capacity < request->image) { /* more is read than at the attempt before */
         buffer_pool_put_message(&self->pool, request->content);
         request->content = NULL;
     }
     if (request->content == NULL)
-        request->content = buffer_pool_get_message(&self->pool, region->page_bytes);
+        request->content = buffer_pool_get_message(&self->pool, request->image);
     if (request->content == NULL)
         return HS_ERR_NO_MEMORY;
     int status = pages_open(&region->seal, request->page, region->page_bytes, request->slot->memory, request->image,
@@ -368,7 +395,7 @@ static int read_again(struct verbs_link *link, uint32_t number)
         struct read_slot *larger = take_slot(link->owner, request->image, &status);
         if (larger == NULL)
             return status != 0 ? status : HS_ERR_LIMIT;
-        request->slot->taken = false;
+        give_slot(link->owner, request);
         request->slot = larger;
     }
     return post(link, number) ? 0 : HS_ERR_IO;
@@ -392,7 +419,23 @@ void verbs_on_read(struct verbs_link *link, uint32_t number, enum ibv_wc_status 
         finish(link, request, status);
     if (request->state == READ_POSTED && status != 0)
         finish(link, request, status);
-    verbs_activate(link);
+    if (verbs_reads_waiting(link))
+        verbs_activate(link);
+}
+
+/* An attempt to make the pair has failed: reads do not wait for more than a few. at_once: not for another one. */
+void verbs_reads_refused(struct verbs_link *link, bool at_once)
+{
+    struct read_queue *reads = link->reads;
+    for (uint32_t number = reads->next; number != reads->tail; number++) {
+        struct read_request *request = request_at(reads, number);
+        if (request->state != READ_WAITING || (++request->tries < MAX_TRIES && !at_once))
+            continue;
+        request->state = READ_FINISHED;
+        request->status = HS_ERR_IO;
+    }
+    if (verbs_reads_waiting(link))
+        verbs_activate(link);
 }
 
 void verbs_reads_interrupted(struct verbs_link *link)

@@ -51,9 +51,14 @@ static int take_stream(struct verbs_link *link, struct verbs_buffer *buffer, con
 {
     struct reader r;
     int status = 0;
+    uint32_t len;
+    if (link->assembly == NULL && link->record_filled == 0 && size >= VERBS_RECORD_BYTES) {
+        memcpy(&len, data, VERBS_RECORD_BYTES);
+        if (len == size - VERBS_RECORD_BYTES) /* one message, all of it, and no other: nearly always */
+            return deliver(link, data + VERBS_RECORD_BYTES, len, buffer, NULL);
+    }
     reader_init(&r, data, size);
     while (status == 0 && reader_left(&r) > 0) {
-        uint32_t len;
         if (link->assembly == NULL) {
             if (!take_record(link, &r, &len))
                 break;
@@ -126,7 +131,8 @@ static int open_packet(struct verbs_link *link, struct verbs_buffer *buffer, uin
     if (status != 0)
         return status;
     link->expected_counter++;
-    verbs_pair_ready(link, CONTROL_MESSAGES); /* its word of being ready may still be under way */
+    if (link->pairs[CONTROL_MESSAGES].state != PAIR_UP)
+        verbs_pair_ready(link, CONTROL_MESSAGES); /* its word of being ready may still be under way */
     if (header.kind != PACKET_CREDIT)
         buffer->link_id = link->id;
     take_grant(link, &header);

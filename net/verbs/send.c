@@ -172,23 +172,27 @@ static void mark_signalled(struct verbs_link *link, struct ibv_send_wr *request,
     link->marks[link->marks_tail++ % VERBS_SEND_DEPTH] = posted;
 }
 
-/* Which of the batch tell of their end: one in VERBS_SIGNAL_EVERY, the last that holds a buffer, now and then one to measure. */
-static void choose_signals(struct verbs_link *link, struct batch *batch)
+/* Whether a request tells of its end: one in VERBS_SIGNAL_EVERY, the last of a batch if it holds a buffer, now and then one to measure. */
+static void choose_signal(struct verbs_link *link, struct ibv_send_wr *request, uint64_t posted, bool last)
 {
     struct verbs *self = link->owner;
-    bool measure = link->measure_mark == 0 && self->now_ns - link->measure_from_ns >= MEASURE_EVERY_NS;
-    for (uint32_t i = 0; i < batch->n; i++) {
-        struct ibv_send_wr *request = &batch->requests[i];
-        uint64_t posted = link->posted + i + 1;
-        bool last = i + 1 == batch->n;
-        if (posted % VERBS_SIGNAL_EVERY == 0 || (last && (measure || !(request->send_flags & IBV_SEND_INLINE))))
-            mark_signalled(link, request, posted);
-        if (measure && last) {
-            link->measure_mark = posted;
-            link->measure_from_ns = self->now_ns;
-        }
-        request->next = last ? NULL : request + 1;
+    bool measure = last && link->measure_mark == 0 && self->now_ns - link->measure_from_ns >= MEASURE_EVERY_NS;
+    if (posted % VERBS_SIGNAL_EVERY == 0 || measure || (last && !(request->send_flags & IBV_SEND_INLINE)))
+        mark_signalled(link, request, posted);
+    if (measure) {
+        link->measure_mark = posted;
+        link->measure_from_ns = self->now_ns;
     }
+    request->next = last ? NULL : request + 1;
+}
+
+/* Inline ones are the device's from now on, the others' buffers stay with it. */
+static void note_posted(struct verbs_link *link, const struct ibv_send_wr *request, struct verbs_buffer *buffer)
+{
+    bool kept = !(request->send_flags & IBV_SEND_INLINE);
+    link->in_flight[link->posted++ % VERBS_SEND_DEPTH] = kept ? buffer : NULL;
+    if (!kept)
+        rail_give(link->rail, buffer);
 }
 
 static bool post_batch(struct verbs_link *link, struct batch *batch)
@@ -197,15 +201,11 @@ static bool post_batch(struct verbs_link *link, struct batch *batch)
     struct ibv_send_wr *bad = NULL;
     if (batch->n == 0)
         return true;
-    choose_signals(link, batch);
+    for (uint32_t i = 0; i < batch->n; i++)
+        choose_signal(link, &batch->requests[i], link->posted + i + 1, i + 1 == batch->n);
     int failed = ibv_post_send(link->pairs[CONTROL_MESSAGES].qp, batch->requests, &bad);
-    for (uint32_t i = 0; i < batch->n; i++) {
-        bool kept = !(batch->requests[i].send_flags & IBV_SEND_INLINE);
-        link->in_flight[(link->posted + i) % VERBS_SEND_DEPTH] = kept ? batch->buffers[i] : NULL;
-        if (!kept)
-            rail_give(link->rail, batch->buffers[i]);
-    }
-    link->posted += batch->n;
+    for (uint32_t i = 0; i < batch->n; i++)
+        note_posted(link, &batch->requests[i], batch->buffers[i]);
     link->sent_ns = self->now_ns;
     self->counts.posts += batch->n;
     self->counts.doorbells++;
@@ -213,16 +213,39 @@ static bool post_batch(struct verbs_link *link, struct batch *batch)
     return failed == 0;
 }
 
+/* Not filled with zeros: of the request only this is looked at for a send. */
+static void fill_request(const struct verbs_link *link, struct ibv_send_wr *request, struct ibv_sge *piece, const struct verbs_buffer *buffer,
+                         uint32_t len)
+{
+    *piece = (struct ibv_sge){.addr = (uintptr_t)buffer->data, .length = len, .lkey = buffer->key};
+    request->wr_id = UINT64_C(1) << 56;
+    request->sg_list = piece;
+    request->num_sge = 1;
+    request->opcode = IBV_WR_SEND;
+    request->send_flags = IBV_SEND_SOLICITED | (len <= link->rail->max_inline ? IBV_SEND_INLINE : 0);
+}
+
 static void add_to_batch(struct verbs_link *link, struct batch *batch, struct verbs_buffer *buffer, uint32_t len)
 {
     uint32_t i = batch->n++;
     batch->buffers[i] = buffer;
-    batch->pieces[i] = (struct ibv_sge){.addr = (uintptr_t)buffer->data, .length = len, .lkey = buffer->key};
-    batch->requests[i] = (struct ibv_send_wr){.wr_id = UINT64_C(1) << 56,
-                                              .sg_list = &batch->pieces[i],
-                                              .num_sge = 1,
-                                              .opcode = IBV_WR_SEND,
-                                              .send_flags = IBV_SEND_SOLICITED | (len <= link->rail->max_inline ? IBV_SEND_INLINE : 0)};
+    fill_request(link, &batch->requests[i], &batch->pieces[i], buffer, len);
+}
+
+/* A batch of one. */
+static bool post_one(struct verbs_link *link, struct verbs_buffer *buffer, uint32_t len)
+{
+    struct verbs *self = link->owner;
+    struct ibv_send_wr request, *bad = NULL;
+    struct ibv_sge piece;
+    fill_request(link, &request, &piece, buffer, len);
+    choose_signal(link, &request, link->posted + 1, true);
+    int failed = ibv_post_send(link->pairs[CONTROL_MESSAGES].qp, &request, &bad);
+    note_posted(link, &request, buffer);
+    link->sent_ns = self->now_ns;
+    self->counts.posts++;
+    self->counts.doorbells++;
+    return failed == 0;
 }
 
 /* For a message that finds the queues empty: a packet of its own, not waiting for the next poll. False: it is to be queued. One for each
@@ -247,14 +270,10 @@ bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n,
     }
     struct cut cut = {PACKET_STREAM, content, VERBS_RECORD_BYTES + record};
     uint32_t packet_len = write_packet(link, &cut, buffer->data);
-    struct batch batch;
-    batch.n = 0;
     if (packet_len == 0)
         rail_give(link->rail, buffer);
-    else
-        add_to_batch(link, &batch, buffer, packet_len);
     link->sent_packets++;
-    link->broken = !post_batch(link, &batch) || packet_len == 0;
+    link->broken = packet_len == 0 || !post_one(link, buffer, packet_len);
     if (link->broken)
         verbs_activate(link); /* its end is for the next poll */
     verbs_timer_at(self, self->now_ns + self->tuning.peer_timeout_ns / 2);

@@ -173,6 +173,7 @@ struct verbs {
     uint64_t slow_due_ns, async_ns, busy_ns; /* next look at the bootstrap; last ones at asynchronous events, and completion */
     bool some_full;          /* perhaps a link is full */
     uint64_t typical_gap_ns; /* moving average of the time from one completion to the next */
+    uint64_t dense_ns;       /* what of it is worth staying awake for */
     uint64_t next_timer_ns;
     struct verbs_link *active;
     bool may_sleep; /* the next completion makes the descriptor readable */
@@ -180,6 +181,8 @@ struct verbs {
     uint32_t publications; /* of this boot: no key comes twice */
     uint8_t pages_root[SEAL_KEY_BYTES];
     struct read_slot slots[VERBS_READ_SLOTS];
+    uint32_t slots_taken;
+    size_t slot_bytes; /* registered in all of them */
     bool slots_wanted; /* a read waits for one */
     struct transport_stats stats;
     struct transport_verbs_stats counts, told; /* told: what the metrics have of them */

@@ -13,8 +13,11 @@
 #include "net/verbs/rails.h"
 
 enum { BOOTSTRAP_EVENTS = 32, FIRST_PEERS = 64 };
-#define SLOW_NS  UINT64_C(100000) /* between looks at what needs a system call */
-#define ASYNC_NS UINT64_C(1000000)
+/* Between looks at what needs a system call; where completions come densely, that would take a part of their time. */
+#define SLOW_NS       UINT64_C(100000)
+#define SLOW_DENSE_NS UINT64_C(1000000)
+#define ASYNC_NS      UINT64_C(1000000)
+#define SLEPT_NS      UINT64_C(20000) /* a pause between two polls in which something may have woken the caller */
 
 static struct verbs *self_of(const struct transport *transport)
 {
@@ -126,13 +129,12 @@ static void poll_bootstrap(struct verbs *self)
 /* A system call each: not at every turn of a spinning loop. */
 static void poll_slow(struct verbs *self)
 {
-    if (self->now_ns < self->slow_due_ns)
-        return;
     verbs_wakeups(self);
     verbs_paths_poll(self);
     poll_bootstrap(self);
     uint64_t deadline_ns = self->bootstrap->ops->next_deadline_ns(self->bootstrap);
-    self->slow_due_ns = self->now_ns + SLOW_NS < deadline_ns ? self->now_ns + SLOW_NS : deadline_ns;
+    uint64_t due_ns = self->now_ns + (verbs_is_dense(self) ? SLOW_DENSE_NS : SLOW_NS);
+    self->slow_due_ns = due_ns < deadline_ns ? due_ns : deadline_ns;
     if (self->now_ns - self->async_ns < ASYNC_NS)
         return;
     self->async_ns = self->now_ns;
@@ -142,8 +144,6 @@ static void poll_slow(struct verbs *self)
 
 static void run_timers(struct verbs *self)
 {
-    if (self->now_ns < self->next_timer_ns)
-        return;
     self->next_timer_ns = UINT64_MAX; /* each timer that still runs names its time again */
     for (uint32_t i = 0; i < self->n_peers; i++)
         if (self->links[i] != NULL)
@@ -176,17 +176,22 @@ static void post_receives(struct verbs *self)
 static int verbs_poll(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n)
 {
     struct verbs *self = self_of(transport);
+    bool has_slept = self->may_sleep && now_ns > self->now_ns + SLEPT_NS; /* then it is not known what woke it */
     if (now_ns > self->now_ns)
         self->now_ns = now_ns;
     verbs_events_release(self);
     post_receives(self);
-    run_active(self); /* what was said since the last look leaves before anything is looked for */
-    poll_slow(self);
+    if (self->active != NULL)
+        run_active(self); /* what was said since the last look leaves before anything is looked for */
+    if (has_slept || self->now_ns >= self->slow_due_ns)
+        poll_slow(self);
     for (uint32_t i = 0; i < self->n_rails; i++)
         verbs_completions(self, &self->rails[i], false);
     post_receives(self);
-    run_timers(self);
-    run_active(self);
+    if (self->now_ns >= self->next_timer_ns)
+        run_timers(self);
+    if (self->active != NULL)
+        run_active(self);
     self->may_sleep = verbs_arm(self);
     return verbs_events_take(self, events, n);
 }
@@ -422,6 +427,7 @@ static int open_rails(struct verbs *self, struct error *err)
         status = rail_open(&self->rails[i], &chosen[i], self->tuning.max_peers, VERBS_CREDITS + VERBS_SPARE, err);
         self->n_rails += status == 0;
     }
+    self->dense_ns = verbs_dense_ns(&self->rails[0]);
     if (status == 0 && (status = verbs_paths_open(self)) != 0)
         error_set(err, status, "out of memory for questions to the subnet manager");
     return status;
