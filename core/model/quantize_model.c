@@ -11,10 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/model/dequantize.h"
 #include "core/model/model_file.h"
+#include "core/model/new_file.h"
 
 enum { ROWS_PER_CHUNK = 32, MAX_THREADS = 256 };
 
@@ -280,8 +280,6 @@ static int fill_file(const struct quantize_config *c, const struct quantize_plan
     memcpy(file, plan->header, plan->header_bytes);
     int rc = quantize_all(&work, error_share, err);
     munmap(file, size);
-    if (rc == 0 && fsync(fd) < 0)
-        rc = error_set(err, HS_ERR_IO, "%s: was not written as a whole: %s", path, strerror(errno));
     return rc;
 }
 
@@ -291,24 +289,18 @@ static bool same_place(const char *a, const char *b)
     return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
-/* To a file of this run's own, so that nothing there is overwritten and two runs to one place do not mix. */
 static int write_model(const struct quantize_config *c, const struct quantize_plan *plan, const char *path, double *error_share,
                        struct error *err)
 {
-    char *part;
-    if (asprintf(&part, "%s.part.%d", path, (int)getpid()) < 0)
-        return error_set(err, HS_ERR_NO_MEMORY, "%s: out of memory", path);
-    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int rc = fd < 0 ? error_set(err, HS_ERR_IO, "%s: cannot be written: %s", part, strerror(errno)) : 0;
-    if (rc == 0)
-        rc = fill_file(c, plan, fd, part, error_share, err);
-    if (fd >= 0)
-        close(fd);
-    if (rc == 0 && rename(part, path) < 0)
-        rc = error_set(err, HS_ERR_IO, "%s: cannot be renamed: %s", part, strerror(errno));
-    if (rc < 0 && fd >= 0)
-        unlink(part);
-    free(part);
+    struct new_file file;
+    int rc = new_file_open(path, &file, err);
+    if (rc)
+        return rc;
+    rc = fill_file(c, plan, file.fd, path, error_share, err);
+    if (rc)
+        new_file_discard(&file);
+    else
+        rc = new_file_commit(&file, err);
     return rc;
 }
 

@@ -2,8 +2,8 @@
  * A whole model written anew with its matrices in 4 bits (w4.h): a GGUF file from a GGUF file, a folder from a folder.
  *
  * Metadata and tokenizer are copied as they stand; norms, biases and matrices whose rows are no multiple of 32 values keep
- * their type. The new file of weights is written beside its place (.part.PID) and renamed when whole, so that a run that fails leaves
- * none and an earlier one stays. Of a folder the small files are copied first, one by one.
+ * their type. The new file of weights is seen when it is whole (new_file.h), so that a run that fails or is killed leaves none and an
+ * earlier one stays. Of a folder the small files are copied first, one by one.
  *
  * Threading: quantize_model starts `threads` threads and works on the calling one too, which reports progress. The result does not
  * depend on their number.

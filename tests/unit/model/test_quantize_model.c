@@ -1,7 +1,11 @@
 /* Whole models written anew in 4 bits, from both kinds of source, and what is refused. */
 #include "tests/unit/model/check.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/model/dequantize.h"
@@ -22,6 +26,18 @@ static struct quantize_summary quantize(const struct quantize_config *config)
     if (quantize_model(config, &summary, &err) < 0)
         fail_msg("%s", err.text);
     return summary;
+}
+
+/* Files of runs that did not come to their end. */
+static uint32_t count_parts(void)
+{
+    uint32_t n = 0;
+    DIR *folder = opendir(place.path);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        n += strstr(entry->d_name, ".part.") != NULL;
+    closedir(folder);
+    return n;
 }
 
 static void refuse(const struct quantize_config *config, int code, const char *text)
@@ -337,8 +353,46 @@ static void test_bad_weights(void **state)
     config.out = out;
     refuse(&config, HS_ERR_RANGE, "blk.1.ffn_up.weight");
     assert_int_equal(access(out, F_OK), -1);
-    snprintf(out, sizeof out, "never.gguf.part.%d", (int)getpid());
-    assert_int_equal(access(folder_file(&place, out), F_OK), -1);
+    assert_int_equal(count_parts(), 0);
+}
+
+static void kill_halfway(void *arg, double share)
+{
+    if (share >= 0.5)
+        raise(SIGKILL);
+}
+
+/* A run that is killed leaves the earlier file and, where files can be without a name, nothing else. */
+static void test_killed(void **state)
+{
+    uint8_t *before, *after;
+    char out[2 * FOLDER_PATH];
+    struct quantize_config config = plain;
+    snprintf(out, sizeof out, "%s", folder_file(&place, "killed.gguf"));
+    config.in = "tests/vectors/tiny/qwen3.gguf";
+    config.out = out;
+    quantize(&config);
+    const size_t n = read_file(out, &before);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct quantize_summary summary;
+        config.progress = kill_halfway;
+        quantize_model(&config, &summary, NULL);
+        _exit(0);
+    }
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL);
+    assert_int_equal(read_file(out, &after), n);
+    assert_memory_equal(after, before, n);
+    free(before);
+    free(after);
+    const int nameless = open(place.path, O_TMPFILE | O_RDWR, 0600);
+    if (nameless >= 0) {
+        close(nameless);
+        assert_int_equal(count_parts(), 0);
+    }
+    quantize(&config);
 }
 
 static int set_up(void **state)
@@ -364,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_folders),
                                        cmocka_unit_test(test_spare_tensors), cmocka_unit_test(test_source_in_the_way), cmocka_unit_test(test_rows_of_a_wrong_length),
                                        cmocka_unit_test(test_threads_and_progress), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_bad_weights)};
+                                       cmocka_unit_test(test_bad_weights),
+                                       cmocka_unit_test(test_killed)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
