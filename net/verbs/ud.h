@@ -3,7 +3,8 @@
  *
  *     node loop        transport.h
  *     net/reliable     order, exactly once, repetition, congestion, sealing: as over sockets
- *     ud_carrier.c     this: datagrams of up to the path MTU through UD queue pairs, sealed in registered memory
+ *     ud_carrier.c     this: datagrams through UD queue pairs, sealed in registered memory; each in one packet, or, where the path MTU is
+ *                      below 2,048, in two or more (ud_pieces.h)
  *     ud_neighbours.c  who is where: asked over UDP on --bind (ud_message.h), as IP asks by ARP; address handles are kept
  *
  * A node costs its peers an entry in a table and an address handle instead of two queue pairs, 36 receives and 152 completions. It does not
@@ -28,7 +29,8 @@ struct verbs_ud_stats {
     uint64_t refused;      /* such words that did not hold our group's key, or were malformed */
     uint64_t unresolved;   /* datagrams dropped because nobody said where their address is */
     uint64_t foreign;      /* datagrams that were none of a group's */
-    uint64_t moved;        /* datagrams from another queue pair than the known one: the sender has restarted */
+    uint64_t pieces;       /* received, of datagrams that did not fit the path MTU */
+    uint64_t moved;        /* times that a neighbour was asked because a datagram came from another queue pair than the known one */
     uint64_t restarts;     /* times that a queue pair had to be made ready anew */
     uint64_t drained;      /* times that a receive ring was found to have run empty: what came then was lost, and comes again */
     uint64_t path_asks;    /* questions to the subnet manager */

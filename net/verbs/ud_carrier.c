@@ -12,7 +12,7 @@
 #include "net/verbs/rails.h"
 #include "net/verbs/ud_internal.h"
 
-enum { LEAST_DATAGRAM = 1200, V6_LEN = 22, LEAST_NEIGHBOURS = 64, DEFAULT_PEERS = 1024 };
+enum { LEAST_DATAGRAM = 1200, V6_LEN = 22, LEAST_NEIGHBOURS = 64, DEFAULT_PEERS = 1024, SHARE_IN_PIECES = 4 };
 _Static_assert(UD_ROUTE_BYTES + 4096 <= (int)RAIL_BUFFER_BYTES, "a receive holds a packet of the largest path MTU");
 
 static uint32_t ud_mtu(const struct carrier *carrier)
@@ -85,6 +85,13 @@ static const struct carrier_ops ud_ops = {
 
 /* ---- creation ---- */
 
+/* In one packet if that is long enough, else in as few as make the least datagram: each may be lost, and with it the others. */
+static uint32_t datagram_bytes(uint32_t path_mtu)
+{
+    uint32_t piece = path_mtu - UD_HEADER_BYTES;
+    return (LEAST_DATAGRAM + piece - 1) / piece * piece;
+}
+
 static int open_rails(struct ud *self, const struct transport_verbs_config *config, struct error *err)
 {
     struct device_rail chosen[DEVICE_MAX_RAILS];
@@ -93,36 +100,32 @@ static int open_rails(struct ud *self, const struct transport_verbs_config *conf
     self->mtu = UINT32_MAX;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         struct ud_rail *rail = &self->rails[i];
-        if (chosen[i].mtu_bytes < LEAST_DATAGRAM + UD_HEADER_BYTES)
-            return error_set(err, HS_ERR_UNSUPPORTED,
-                             "RDMA device %s port %u has a path MTU of %u, datagrams need 2048: give its network interface and the switches an "
-                             "MTU of 2200 or more (4200 is best), or use --fabric verbs",
-                             chosen[i].device, chosen[i].port, chosen[i].mtu_bytes);
-        self->mtu = chosen[i].mtu_bytes < self->mtu ? chosen[i].mtu_bytes : self->mtu;
+        uint32_t mtu = datagram_bytes(chosen[i].mtu_bytes);
+        self->mtu = mtu < self->mtu ? mtu : self->mtu;
         status = rail_open(&rail->rail, &chosen[i], 1, self->receives, err);
         if (status != 0)
             break;
         self->n_rails++;
         status = ud_queue_open(self, rail, err);
     }
-    self->mtu -= UD_HEADER_BYTES;
+    self->neighbours.n_rails = self->n_rails;
     return status;
 }
 
 /* What stands in our datagrams as their sender: the address that peers call. */
 static int set_header(struct ud *self, const char *bind, struct error *err)
 {
-    struct carrier_address address;
+    struct carrier_address *address = &self->address;
     char text[TRANSPORT_ADDRESS_TEXT];
     static const uint8_t no_scope[4];
     self->ground->ops->local(self->ground, text, sizeof text);
-    int status = self->ground->ops->resolve(self->ground, text, &address);
-    if (status != 0 || (address.len == V6_LEN && memcmp(address.bytes + 18, no_scope, 4) != 0))
+    int status = self->ground->ops->resolve(self->ground, text, address);
+    if (status != 0 || (address->len == V6_LEN && memcmp(address->bytes + 18, no_scope, 4) != 0))
         return error_set(err, HS_ERR_INVALID,
                          "\"%s\" cannot be the address of a node on datagram queue pairs: give --bind one that is the same for all peers, not a "
                          "link-local one",
                          bind);
-    ud_header_write(&address, self->header);
+    ud_header_write(address, self->header);
     return 0;
 }
 
@@ -142,9 +145,10 @@ static int open_descriptor(struct ud *self, struct error *err)
     return failed ? error_set(err, HS_ERR_IO, "the RDMA device's descriptors cannot be watched: %s", strerror(errno)) : 0;
 }
 
-static void drop_path(void *path)
+static void return_receive(void *buffer)
 {
-    ibv_destroy_ah(path);
+    struct verbs_buffer *receive = buffer;
+    rail_return(receive->rail, receive);
 }
 
 static int open_neighbours(struct ud *self, const struct transport_verbs_config *config, struct error *err)
@@ -152,7 +156,7 @@ static int open_neighbours(struct ud *self, const struct transport_verbs_config 
     uint64_t hash_key[2] = {env_random_u64(&self->env), env_random_u64(&self->env)};
     uint32_t peers = config->tuning.max_peers ? config->tuning.max_peers : DEFAULT_PEERS;
     ud_word_key(config->group_key, self->key);
-    int status = ud_neighbours_init(&self->neighbours, 2 * peers + LEAST_NEIGHBOURS, (const uint8_t *)hash_key, drop_path);
+    int status = ud_neighbours_init(&self->neighbours, 2 * peers + LEAST_NEIGHBOURS, (const uint8_t *)hash_key);
     return status == 0 ? 0 : error_set(err, status, "fabric \"verbs-ud\": out of memory");
 }
 
@@ -170,6 +174,9 @@ int verbs_ud_carrier_create(const struct transport_verbs_config *config, const s
     self->now_ns = env_now_ns(env);
     self->traffic_class = config->traffic_class;
     self->receives = config->receive_datagrams ? config->receive_datagrams : UD_RECEIVES;
+    self->next_number = (uint16_t)env_random_u64(env);
+    self->pieces = (struct ud_assemblies){.cap = self->receives / SHARE_IN_PIECES < UD_ASSEMBLIES ? self->receives / SHARE_IN_PIECES : UD_ASSEMBLIES,
+                                          .release = return_receive};
     self->epoll_fd = -1;
     int status = open_neighbours(self, config, err);
     if (status == 0)

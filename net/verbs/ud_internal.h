@@ -3,9 +3,11 @@
  *
  *     lent[]     buffers being sealed into, in the order in which they will be sent
  *     handed[]   what the last receive gave out, posted again by the next
- *     waiting[]  datagrams whose neighbour has been asked where it is
+ *     waiting[]  datagrams whose neighbour has been asked where it is, or copies of what went to one that seems to have moved
+ *     pieces     of datagrams that are not whole yet
  *
- * A buffer holds the header and the datagram when it is sent; when it is received, 40 bytes of routing header come first.
+ * A buffer holds the header and the datagram when it is sent; when it is received, 40 bytes of routing header come first. A datagram that is too
+ * long for the path's MTU leaves as several sends of a buffer each.
  */
 #ifndef HEARSAY_NET_VERBS_UD_INTERNAL_H
 #define HEARSAY_NET_VERBS_UD_INTERNAL_H
@@ -15,7 +17,9 @@
 #include "net/verbs/path_records.h"
 #include "net/verbs/rail.h"
 #include "net/verbs/ud.h"
+#include "net/verbs/ud_handles.h"
 #include "net/verbs/ud_neighbours.h"
+#include "net/verbs/ud_pieces.h"
 
 enum {
     UD_ROUTE_BYTES = 40, /* room for a global routing header in front of what is received */
@@ -26,7 +30,7 @@ enum {
     UD_HANDED = 64,
     UD_LENT = 256,
     UD_WAITING = 128,
-    UD_COUNTS = 11,
+    UD_COUNTS = 12,
 };
 _Static_assert((int)UD_MAX_PORTS == (int)DEVICE_MAX_RAILS, "a neighbour has as many queue pairs as we may have rails");
 
@@ -36,6 +40,7 @@ struct ud_rail {
     struct ibv_cq *sent; /* completions of sends; those of receives are the rail's */
     uint32_t queue_key, generation; /* generation: how often the queue pair was made ready; completions of earlier ones say nothing */
     struct verbs_buffer *in_flight[UD_SENDS]; /* NULL: went inline */
+    struct ud_handles paths;
     uint64_t posted, done;
     bool broken, fired;    /* fired: an event of the armed queue lies in its channel, or will */
     uint64_t broken_ns;
@@ -45,6 +50,7 @@ struct ud_waiting {
     struct ud_neighbour *neighbour;
     struct verbs_buffer *buffer;
     uint32_t len;
+    bool copy; /* it has been sent, too, to where the neighbour may have been */
     uint64_t since_ns;
 };
 
@@ -55,12 +61,15 @@ struct ud {
     struct ud_rail rails[DEVICE_MAX_RAILS];
     uint32_t n_rails, first_rail, mtu, receives; /* first_rail: whose turn it is to be looked at first */
     uint8_t key[UD_KEY_BYTES], header[UD_HEADER_BYTES];
+    struct carrier_address address; /* on which we are called */
+    uint16_t next_number;           /* of a datagram in pieces */
     uint8_t traffic_class;
     struct path_records *paths; /* NULL: nobody to ask */
     int epoll_fd;
-    uint64_t now_ns, slow_ns, async_ns;
+    uint64_t now_ns, slow_ns, async_ns, paths_due_ns; /* paths_due: when a question for a path is to be asked again, 0: none is */
 
     struct ud_neighbours neighbours;
+    struct ud_assemblies pieces;
     struct verbs_buffer *lent[UD_LENT]; /* ring */
     uint32_t lent_first, lent_n;
     struct verbs_buffer *handed[UD_HANDED];
@@ -88,8 +97,8 @@ bool ud_queue_ready(struct ud *self, struct ud_rail *rail);
 void ud_queue_collect(struct ud *self, struct ud_rail *rail);
 /* Room for so many more sends. */
 uint32_t ud_queue_room(struct ud *self, struct ud_rail *rail);
-/* The address handle of a neighbour on its rail, made when first wanted, and that rail; NULL: it cannot be reached by any of ours. */
-struct ibv_ah *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, struct ud_rail **rail, const struct ud_port **port);
+/* The way to a neighbour on its rail, made when first wanted, and that rail; NULL: it cannot be reached by any of ours. */
+struct ud_path *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, struct ud_rail **rail, const struct ud_port **port);
 
 /* ud_paths.c */
 int ud_paths_open(struct ud *self, bool everywhere);
@@ -101,8 +110,8 @@ struct path_route ud_path_of(struct ud *self, struct ud_neighbour *neighbour, ui
 /* ud_send.c */
 uint8_t *ud_lend(struct carrier *carrier);
 int ud_send(struct carrier *carrier, const struct carrier_datagram *datagrams, uint32_t n);
-/* The neighbour has said where it is: what waited for it leaves. */
-void ud_send_waiting(struct ud *self, struct ud_neighbour *neighbour);
+/* The neighbour has said where it is: what waited for it leaves; copies only if it has moved. */
+void ud_send_waiting(struct ud *self, struct ud_neighbour *neighbour, bool moved);
 /* Gives up what has waited too long; all: everything. */
 void ud_drop_waiting(struct ud *self, bool all);
 void ud_ask(struct ud *self, struct ud_neighbour *neighbour);

@@ -8,31 +8,33 @@
 
 enum { CANDIDATES = 8 };
 
-int ud_neighbours_init(struct ud_neighbours *table, uint32_t cap, const uint8_t hash_key[16], void (*drop_path)(void *path))
+int ud_neighbours_init(struct ud_neighbours *table, uint32_t cap, const uint8_t hash_key[16])
 {
-    *table = (struct ud_neighbours){.all = calloc(cap, sizeof *table->all), .cap = cap, .drop_path = drop_path};
+    *table = (struct ud_neighbours){.all = calloc(cap, sizeof *table->all), .cap = cap, .n_rails = UD_MAX_PORTS};
     memcpy(table->hash_key, hash_key, sizeof table->hash_key);
     return table->all != NULL ? 0 : HS_ERR_NO_MEMORY;
 }
 
-void ud_neighbour_drop_path(struct ud_neighbours *table, struct ud_neighbour *n, uint32_t rail)
+void ud_neighbour_drop_path(struct ud_neighbour *n, uint32_t rail)
 {
     if (n->paths[rail] != NULL)
-        table->drop_path(n->paths[rail]);
+        ud_path_retire(n->paths[rail]);
     n->paths[rail] = NULL;
     n->routes[rail] = (struct path_route){.recorded = false};
 }
 
-static void drop_paths(struct ud_neighbours *table, struct ud_neighbour *n)
+static void drop_paths(struct ud_neighbour *n)
 {
-    for (uint32_t i = 0; i < UD_MAX_PORTS; i++)
-        ud_neighbour_drop_path(table, n, i);
+    for (uint32_t i = 0; i < UD_MAX_PORTS; i++) {
+        ud_neighbour_drop_path(n, i);
+        n->questions[i] = (struct path_retry){.due_ns = 0};
+    }
 }
 
 void ud_neighbours_fini(struct ud_neighbours *table)
 {
     for (uint32_t i = 0; i < table->n; i++)
-        drop_paths(table, &table->all[i]);
+        drop_paths(&table->all[i]);
     free(table->all);
     u64_map_fini(&table->by_address);
     *table = (struct ud_neighbours){.all = NULL};
@@ -69,7 +71,7 @@ static struct ud_neighbour *make_room(struct ud_neighbours *table)
             oldest = candidate;
     }
     if (oldest != NULL) {
-        drop_paths(table, oldest);
+        drop_paths(oldest);
         u64_map_remove(&table->by_address, hash(table, &oldest->address));
     }
     return oldest;
@@ -92,7 +94,7 @@ bool ud_neighbour_ask_due(struct ud_neighbour *n, uint64_t now_ns)
 {
     if (n->asking && now_ns - n->asked_ns < UD_ASK_AGAIN_NS)
         return false;
-    if (!ud_neighbour_reachable(n))
+    if (!n->known)
         return true;
     if (n->unanswered_ns == 0 || now_ns - n->unanswered_ns < UD_SILENCE_NS)
         return false;
@@ -101,22 +103,30 @@ bool ud_neighbour_ask_due(struct ud_neighbour *n, uint64_t now_ns)
     return true;
 }
 
-bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair)
+bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair, uint64_t now_ns)
 {
-    n->unanswered_ns = 0;
-    n->stale = n->stale || rail >= n->n_ports || n->ports[rail].queue_pair != queue_pair; /* numbers of other rails may be the same */
-    if (!n->stale)
+    if (rail >= n->n_ports || n->ports[rail].queue_pair != queue_pair) { /* numbers of other rails may be the same */
+        bool asked = n->asked_ns != 0 && now_ns - n->asked_ns < UD_ASK_AGAIN_NS;
+        n->doubted = n->known && (n->doubted || n->asking || !asked);
+        return n->known && !asked;
+    }
+    bool answered = rail == n->rail % n->n_ports;
+    if (!answered && n->unanswered_ns != 0 && now_ns - n->unanswered_ns >= UD_FOLLOW_NS) {
         n->rail = rail; /* its other ports may be down */
-    return n->stale;
+        answered = true;
+    }
+    if (answered)
+        n->unanswered_ns = 0;
+    return false;
 }
 
-static bool same_ports(const struct ud_neighbour *n, const struct ud_word *tell)
+static bool same_ports(const struct ud_neighbour *n, const struct ud_word *tell, uint32_t n_ports)
 {
-    bool same = n->n_ports == tell->n_ports;
+    bool same = n->n_ports == n_ports;
     for (uint32_t i = 0; same && i < n->n_ports; i++) {
         const struct ud_port *a = &n->ports[i], *b = &tell->ports[i];
         same = memcmp(a->gid, b->gid, 16) == 0 && a->queue_pair == b->queue_pair && a->queue_key == b->queue_key && a->lid == b->lid &&
-               a->infiniband == b->infiniband;
+               a->mtu_bytes == b->mtu_bytes && a->infiniband == b->infiniband;
     }
     return same;
 }
@@ -135,18 +145,20 @@ void ud_neighbour_ask(struct ud_neighbours *table, struct ud_neighbour *n, uint6
     memcpy(out->nonce, n->nonce, UD_NONCE_BYTES);
 }
 
-struct ud_neighbour *ud_neighbours_told(struct ud_neighbours *table, const struct ud_word *tell)
+struct ud_neighbour *ud_neighbours_told(struct ud_neighbours *table, const struct ud_word *tell, bool *moved)
 {
     uint32_t place;
     memcpy(&place, tell->nonce, sizeof place);
     struct ud_neighbour *n = place < table->n ? &table->all[place] : NULL;
     if (n == NULL || tell->type != UD_TELL || !n->asking || memcmp(n->nonce, tell->nonce, UD_NONCE_BYTES) != 0)
         return NULL;
-    if (!same_ports(n, tell))
-        drop_paths(table, n);
+    uint32_t n_ports = tell->n_ports < table->n_rails ? tell->n_ports : table->n_rails; /* the others are of no use to us */
+    *moved = !same_ports(n, tell, n_ports);
+    if (*moved)
+        drop_paths(n);
     memcpy(n->ports, tell->ports, sizeof n->ports);
-    n->n_ports = tell->n_ports;
+    n->n_ports = n_ports;
     n->known = true;
-    n->stale = n->asking = false;
+    n->doubted = n->asking = false;
     return n;
 }

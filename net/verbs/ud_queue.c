@@ -47,9 +47,15 @@ static int make_ready(struct ud_rail *rail)
     return failed;
 }
 
+static void destroy_handle(void *handle)
+{
+    ibv_destroy_ah(handle);
+}
+
 int ud_queue_open(struct ud *self, struct ud_rail *rail, struct error *err)
 {
     const char *device = rail->rail.choice.device;
+    rail->paths.destroy = destroy_handle;
     rail->queue_key = (uint32_t)env_random_u64(&self->env) & INT32_MAX; /* the highest bit stands for keys of the system's */
     int status = rail_reserve(&rail->rail, self->receives, self->receives, err);
     if (status != 0)
@@ -68,6 +74,7 @@ static void take_back(struct ud_rail *rail, uint64_t until)
     for (; rail->done < until; rail->done++)
         if (rail->in_flight[rail->done % UD_SENDS] != NULL)
             rail_give(&rail->rail, rail->in_flight[rail->done % UD_SENDS]);
+    ud_handles_done(&rail->paths, rail->done);
 }
 
 void ud_queue_close(struct ud_rail *rail)
@@ -77,6 +84,7 @@ void ud_queue_close(struct ud_rail *rail)
     if (rail->sent != NULL)
         ibv_destroy_cq(rail->sent);
     take_back(rail, rail->posted);
+    ud_handles_done(&rail->paths, UINT64_MAX);
     rail->qp = NULL;
     rail->sent = NULL;
 }
@@ -133,7 +141,18 @@ uint32_t ud_queue_room(struct ud *self, struct ud_rail *rail)
     return UD_SENDS - (uint32_t)(rail->posted - rail->done);
 }
 
-struct ibv_ah *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, struct ud_rail **out, const struct ud_port **port)
+static struct ud_path *make_path(struct ud *self, struct ud_neighbour *neighbour, uint32_t at)
+{
+    struct ud_rail *rail = &self->rails[at];
+    struct path_route route = ud_path_of(self, neighbour, at);
+    struct path_end end = ud_path_end(&neighbour->ports[at]);
+    struct ibv_ah_attr attr;
+    path_attributes(&rail->rail.choice, &end, &route, &attr);
+    struct ibv_ah *handle = ibv_create_ah(rail->rail.pd, &attr);
+    return handle ? ud_path_make(&rail->paths, handle, route.mtu_bytes) : NULL; /* NULL: nobody there answers for the address just now */
+}
+
+struct ud_path *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, struct ud_rail **out, const struct ud_port **port)
 {
     uint32_t n = neighbour->n_ports < self->n_rails ? neighbour->n_ports : self->n_rails;
     for (uint32_t i = 0; i < n; i++) {
@@ -149,15 +168,10 @@ struct ibv_ah *ud_queue_path(struct ud *self, struct ud_neighbour *neighbour, st
             self->told_link = true;
             continue;
         }
-        if (neighbour->paths[at] == NULL) {
-            struct path_route route = ud_path_of(self, neighbour, at);
-            struct path_end end = ud_path_end(there);
-            struct ibv_ah_attr attr;
-            path_attributes(&rail->rail.choice, &end, &route, &attr);
-            neighbour->paths[at] = ibv_create_ah(rail->rail.pd, &attr);
-        }
         if (neighbour->paths[at] == NULL)
-            continue; /* nobody there answers for the address just now */
+            neighbour->paths[at] = make_path(self, neighbour, at);
+        if (neighbour->paths[at] == NULL)
+            continue;
         *out = rail;
         *port = there;
         return neighbour->paths[at];

@@ -6,12 +6,15 @@
 
 #define SLOW_NS UINT64_C(20000)   /* between looks that need a system call each */
 #define ASYNC_NS UINT64_C(1000000)
+#define UD_PIECES_NS UINT64_C(1000000000) /* so long the other pieces of a datagram are waited for */
 
 /* ---- over UDP ---- */
 
-static void tell(struct ud *self, const struct carrier_datagram *from, const struct ud_word *ask)
+/* To the address that the asker named under the key, not to where the question came from: anybody may have repeated it. */
+static void tell(struct ud *self, const struct ud_word *ask)
 {
     struct ud_word word = {.type = UD_TELL, .n_ports = self->n_rails};
+    uint64_t random[3] = {env_random_u64(&self->env), env_random_u64(&self->env), env_random_u64(&self->env)};
     uint8_t data[UD_WORD_BYTES];
     memcpy(word.nonce, ask->nonce, sizeof word.nonce);
     for (uint32_t i = 0; i < self->n_rails; i++) {
@@ -23,8 +26,8 @@ static void tell(struct ud *self, const struct carrier_datagram *from, const str
                                          .infiniband = choice->link == DEVICE_LINK_INFINIBAND};
         memcpy(word.ports[i].gid, choice->gid, sizeof choice->gid);
     }
-    ud_word_encode(&word, self->key, data);
-    self->ground->ops->send(self->ground, &(struct carrier_datagram){.address = from->address, .data = data, .len = sizeof data}, 1);
+    ud_word_encode(&word, self->key, random, data);
+    self->ground->ops->send(self->ground, &(struct carrier_datagram){.address = ask->asker, .data = data, .len = sizeof data}, 1);
     self->counts.tells++;
 }
 
@@ -56,12 +59,13 @@ static void on_word(struct ud *self, const struct carrier_datagram *datagram)
         return;
     }
     if (word.type == UD_ASK) {
-        tell(self, datagram, &word);
+        tell(self, &word);
         return;
     }
-    struct ud_neighbour *neighbour = ud_neighbours_told(&self->neighbours, &word);
+    bool moved;
+    struct ud_neighbour *neighbour = ud_neighbours_told(&self->neighbours, &word, &moved);
     if (neighbour != NULL)
-        ud_send_waiting(self, neighbour);
+        ud_send_waiting(self, neighbour, moved);
 }
 
 static void look_at_ground(struct ud *self)
@@ -95,31 +99,44 @@ static void do_what_is_due(struct ud *self)
         }
     }
     ud_drop_waiting(self, false);
+    if (self->now_ns > UD_PIECES_NS)
+        ud_assemblies_expire(&self->pieces, self->now_ns - UD_PIECES_NS);
     ud_counts_tell(self);
 }
 
 /* ---- at the queue pairs ---- */
 
-/* True: a datagram of a group's, in out. */
-static bool take(struct ud *self, uint32_t rail, const struct verbs_buffer *buffer, const struct ibv_wc *wc, struct carrier_datagram *out)
+/*
+ * A receive, which is given back or held for more pieces unless it is returned: then it, or the one that the datagram's first piece came in,
+ * holds the datagram *out.
+ */
+static struct verbs_buffer *take(struct ud *self, struct ud_rail *rail, struct verbs_buffer *buffer, const struct ibv_wc *wc, struct carrier_datagram *out)
 {
     uint8_t *data = buffer->data + UD_ROUTE_BYTES;
-    if (wc->status != IBV_WC_SUCCESS)
-        return false;
-    if (wc->byte_len < UD_ROUTE_BYTES || ud_header_read(data, wc->byte_len - UD_ROUTE_BYTES, &out->address) != 0) {
-        self->counts.foreign++;
-        return false;
+    struct ud_piece piece;
+    bool good = wc->status == IBV_WC_SUCCESS && wc->byte_len >= UD_ROUTE_BYTES;
+    if (!good || ud_header_read(data, wc->byte_len - UD_ROUTE_BYTES, &out->address, &piece) != 0) {
+        self->counts.foreign += wc->status == IBV_WC_SUCCESS;
+        rail_return(&rail->rail, buffer);
+        return NULL;
     }
-    out->data = data + UD_HEADER_BYTES;
-    out->len = wc->byte_len - UD_ROUTE_BYTES - UD_HEADER_BYTES;
     struct ud_neighbour *neighbour = ud_neighbours_find(&self->neighbours, &out->address);
-    if (neighbour != NULL && neighbour->known && ud_neighbour_heard(neighbour, rail, wc->src_qp) && ud_neighbour_ask_due(neighbour, self->now_ns)) {
+    if (neighbour != NULL && ud_neighbour_heard(neighbour, (uint32_t)(rail - self->rails), wc->src_qp, self->now_ns)) {
         self->counts.moved++;
         ud_ask(self, neighbour);
     }
-    self->stats.received_datagrams++;
-    self->stats.received_bytes += out->len;
-    return true;
+    out->data = data + UD_HEADER_BYTES;
+    out->len = wc->byte_len - UD_ROUTE_BYTES - UD_HEADER_BYTES;
+    if (piece.size != 0) {
+        self->counts.pieces++;
+        buffer = ud_assemble(&self->pieces, &out->address, &piece, buffer, out->data, out->len,
+                             RAIL_BUFFER_BYTES - UD_ROUTE_BYTES - UD_HEADER_BYTES, self->now_ns, &out->data, &out->len);
+    }
+    if (buffer != NULL) {
+        self->stats.received_datagrams++;
+        self->stats.received_bytes += out->len;
+    }
+    return buffer;
 }
 
 /* Up to `most` receives of a rail. Returns how many datagrams that gave; *more: there may be more. */
@@ -130,12 +147,10 @@ static uint32_t look(struct ud *self, struct ud_rail *rail, struct carrier_datag
     int n = ibv_poll_cq(rail->rail.cq, (int)(most < UD_BURST ? most : UD_BURST), wc);
     *more = n > 0;
     for (int i = 0; i < n; i++) {
-        struct verbs_buffer *buffer = rail_buffer(&rail->rail, (uint32_t)wc[i].wr_id);
-        if (take(self, (uint32_t)(rail - self->rails), buffer, &wc[i], &datagrams[count])) {
+        struct verbs_buffer *buffer = take(self, rail, rail_buffer(&rail->rail, (uint32_t)wc[i].wr_id), &wc[i], &datagrams[count]);
+        if (buffer != NULL) {
             self->handed[self->n_handed++] = buffer;
             count++;
-        } else {
-            rail_return(&rail->rail, buffer);
         }
     }
     if (n > 0 && rail->rail.armed)
