@@ -57,6 +57,8 @@ int verbs_paths_open(struct verbs *self); /* where there is somebody to ask */
 /* Sets link->route. True: somebody is asked first, and verbs_pair_connect follows on the answer. */
 bool verbs_path_awaited(struct verbs_link *link, const struct control *offer);
 void verbs_path_forget(struct verbs_link *link);
+/* Asks again where the last question came to nothing. */
+void verbs_path_timer(struct verbs_link *link);
 void verbs_paths_poll(struct verbs *self);
 
 /* send.c */

@@ -152,6 +152,8 @@ void verbs_link_timers(struct verbs_link *link)
 {
     verbs_pair_timers(link, CONTROL_MESSAGES);
     verbs_pair_timers(link, CONTROL_READS);
-    if (verbs_link_usable(link))
+    if (verbs_link_usable(link)) {
+        verbs_path_timer(link);
         watch_progress(link);
+    }
 }

@@ -62,3 +62,10 @@ struct path_route path_choose(const struct device_rail *rail, const struct path_
                                .global = other_subnet || best->hop_limit > 1,
                                .recorded = true};
 }
+
+bool path_is_as_recorded(const struct path_route *used, const struct path_route *recorded)
+{
+    bool same_header = used->traffic_class == recorded->traffic_class && used->flow_label == recorded->flow_label;
+    return used->lid == recorded->lid && used->service_level == recorded->service_level && used->global == recorded->global &&
+           (!used->global || same_header) && used->mtu_bytes <= recorded->mtu_bytes;
+}

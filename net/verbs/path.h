@@ -46,6 +46,9 @@ struct path_route {
 struct path_route path_choose(const struct device_rail *rail, const struct path_end *peer, const struct path_record *records, uint32_t n,
                               uint8_t traffic_class);
 
+/* Whether what goes along `used` goes as `recorded` would have it; a smaller MTU or the port's own rate does no harm. */
+bool path_is_as_recorded(const struct path_route *used, const struct path_route *recorded);
+
 /* Which of two rates (codes of the specification, not in order of speed) is the higher: < 0, 0, > 0. */
 int path_compare_rates(uint8_t a, uint8_t b);
 

@@ -33,6 +33,7 @@
 #include "net/verbs/packet.h"
 #include "net/verbs/pages.h"
 #include "net/verbs/path_records.h"
+#include "net/verbs/path_retry.h"
 #include "net/verbs/rail.h"
 #include "net/verbs/verbs.h"
 
@@ -92,8 +93,12 @@ struct verbs_link {
     bool sealed;
     uint8_t secret[CONTROL_SECRET_BYTES]; /* ours, until connected */
     struct path_route route;              /* of this attempt's packets */
-    uint64_t question;                    /* to the subnet manager, 0: none; then this offer waits: */
+    uint64_t question;                    /* to the subnet manager, 0: none; then this offer waits, if it is one: */
     struct control awaited;
+    struct path_end there;                /* the peer's port, as of this attempt */
+    struct path_retry path_retry;
+    struct path_route found;              /* for the next attempt, if that is from rail found_by to the port `there` */
+    struct verbs_rail *found_by;
 
     /* Sending: whole records in the ring, cut into packets as they come. */
     struct byte_ring ring;
