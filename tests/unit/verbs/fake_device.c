@@ -7,11 +7,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/base/rng.h"
+
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 #undef ibv_query_port
 
-enum { NUMBERS = 1 << 16, INLINE_BYTES = 256, HELD = 256 };
+enum { NUMBERS = 1 << 16, INLINE_BYTES = 256, HELD = 256, ROUTE_BYTES = 40, LONGEST = 4096 };
 
 struct fake_device fake_device;
 
@@ -36,6 +38,7 @@ struct shared {
 struct pair {
     struct ibv_qp qp;
     uint32_t there; /* number of the other end */
+    uint32_t queue_key;
     bool remote_read;
 };
 
@@ -45,9 +48,15 @@ struct memory {
     int access;
 };
 
+struct handle {
+    struct ibv_ah ah; /* its handle is the index in handles[] */
+    bool alive;       /* a dead one's memory stays, so that its use is seen */
+};
+
 static struct pair *pairs[NUMBERS]; /* by number */
+static struct handle *handles[NUMBERS];
 static struct memory *memories;
-static uint32_t last_number = 0x10, last_key = 0x1000;
+static uint32_t last_number = 0x10, last_key = 0x1000, last_handle;
 static struct ibv_device the_device = {.name = "fake0", .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB};
 static const uint8_t the_gid[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [13] = 9, [14] = 9, [15] = 1};
 
@@ -332,6 +341,136 @@ void fake_device_release_reads(void)
     n_held = 0;
 }
 
+/* ---- datagrams ---- */
+
+static bool chance(uint32_t percent)
+{
+    static struct rng rng;
+    static bool seeded;
+    if (!seeded)
+        rng_seed(&rng, 20261130);
+    seeded = true;
+    return percent > 0 && rng_below(&rng, 100) < percent;
+}
+
+struct datagram {
+    uint32_t to, from, queue_key, len;
+    uint8_t data[LONGEST];
+};
+
+static void arrive(const struct datagram *datagram)
+{
+    struct pair *there = datagram->to < NUMBERS ? pairs[datagram->to] : NULL;
+    if (there == NULL || there->qp.qp_type != IBV_QPT_UD || there->queue_key != datagram->queue_key ||
+        (there->qp.state != IBV_QPS_RTR && there->qp.state != IBV_QPS_RTS))
+        return;
+    struct shared *shared = (struct shared *)there->qp.srq;
+    if (shared->head == shared->tail)
+        return;
+    struct receive *receive = &shared->ring[shared->head++ % shared->room];
+    if (receive->len < ROUTE_BYTES + datagram->len)
+        abort(); /* the transport takes all that the port lets through */
+    uint8_t *to = (uint8_t *)(uintptr_t)receive->address;
+    memset(to, 0xa5, ROUTE_BYTES);
+    memcpy(to + ROUTE_BYTES, datagram->data, datagram->len);
+    complete(there->qp.recv_cq,
+             &(struct ibv_wc){.wr_id = receive->wr_id, .opcode = IBV_WC_RECV, .byte_len = ROUTE_BYTES + datagram->len, .qp_num = datagram->to,
+                              .src_qp = datagram->from, .wc_flags = IBV_WC_GRH},
+             true);
+}
+
+static enum ibv_wc_status send_datagram(const struct pair *pair, const struct ibv_send_wr *wr)
+{
+    static struct datagram datagram, late;
+    const struct ibv_sge *piece = wr->sg_list;
+    const struct handle *handle = handles[wr->wr.ud.ah->handle];
+    if (handle == NULL || &handle->ah != wr->wr.ud.ah || !handle->alive) {
+        fake_device.dead_handles++;
+        return IBV_WC_LOC_QP_OP_ERR;
+    }
+    if (piece->length > (fake_device.mtu_bytes ? fake_device.mtu_bytes : LONGEST))
+        return IBV_WC_LOC_LEN_ERR;
+    if (!(wr->send_flags & IBV_SEND_INLINE) && !covered(piece->lkey, piece->addr, piece->length, 0))
+        return IBV_WC_LOC_PROT_ERR;
+    fake_device.datagrams++;
+    datagram.to = wr->wr.ud.remote_qpn;
+    datagram.from = pair->qp.qp_num;
+    datagram.queue_key = wr->wr.ud.remote_qkey;
+    datagram.len = piece->length;
+    memcpy(datagram.data, (const void *)(uintptr_t)piece->addr, piece->length);
+    if (chance(fake_device.percent_lost))
+        return IBV_WC_SUCCESS;
+    if (late.len == 0 && chance(fake_device.percent_late)) {
+        late = datagram;
+        return IBV_WC_SUCCESS;
+    }
+    arrive(&datagram);
+    if (chance(fake_device.percent_doubled))
+        arrive(&datagram);
+    if (late.len != 0)
+        arrive(&late);
+    late.len = 0;
+    return IBV_WC_SUCCESS;
+}
+
+struct held_datagram {
+    uint32_t number;
+    struct ibv_send_wr wr;
+    struct ibv_sge piece;
+    uint8_t inlined[INLINE_BYTES];
+};
+
+static struct held_datagram held_datagrams[HELD];
+static uint32_t n_held_datagrams;
+
+static void hold_datagram(const struct pair *pair, const struct ibv_send_wr *wr)
+{
+    struct held_datagram *one = &held_datagrams[n_held_datagrams++];
+    *one = (struct held_datagram){.number = pair->qp.qp_num, .wr = *wr, .piece = wr->sg_list[0]};
+    if (wr->send_flags & IBV_SEND_INLINE) {
+        memcpy(one->inlined, (const void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+        one->piece.addr = (uintptr_t)one->inlined;
+    }
+}
+
+void fake_device_release_datagrams(void)
+{
+    fake_device.hold_datagrams = false;
+    for (uint32_t i = 0; i < n_held_datagrams; i++) {
+        struct held_datagram *one = &held_datagrams[i];
+        struct pair *pair = pairs[one->number];
+        one->wr.sg_list = &one->piece;
+        if (pair != NULL && pair->qp.state == IBV_QPS_RTS)
+            end_request(pair, one->wr.wr_id, IBV_WC_SEND, send_datagram(pair, &one->wr), one->wr.send_flags & IBV_SEND_SIGNALED);
+    }
+    n_held_datagrams = 0;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    (void)attr;
+    struct handle *handle = calloc(1, sizeof *handle);
+    if (handle == NULL)
+        return NULL;
+    do
+        last_handle = (last_handle + 1) % NUMBERS;
+    while (handles[last_handle] != NULL && handles[last_handle]->alive);
+    free(handles[last_handle]);
+    *handle = (struct handle){.ah = {.context = pd->context, .pd = pd, .handle = last_handle}, .alive = true};
+    handles[last_handle] = handle;
+    fake_device.n_handles++;
+    return &handle->ah;
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    ((struct handle *)ah)->alive = false;
+    fake_device.n_handles--;
+    return 0;
+}
+
+/* ---- posting ---- */
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct pair *pair = (struct pair *)qp;
@@ -348,8 +487,13 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
             held[n_held++] = (struct held_read){.number = qp->qp_num, .wr = *wr, .piece = wr->sg_list[0]};
             continue;
         }
+        bool datagram = qp->qp_type == IBV_QPT_UD;
+        if (datagram && fake_device.hold_datagrams && n_held_datagrams < HELD) {
+            hold_datagram(pair, wr);
+            continue;
+        }
         if (qp->state == IBV_QPS_RTS)
-            status = read ? read_there(pair, wr) : deliver(pair, wr);
+            status = read ? read_there(pair, wr) : datagram ? send_datagram(pair, wr) : deliver(pair, wr);
         end_request(pair, wr->wr_id, read ? IBV_WC_RDMA_READ : IBV_WC_SEND, status, wr->send_flags & IBV_SEND_SIGNALED);
     }
     return 0;
@@ -359,7 +503,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-    if (attr->qp_type != IBV_QPT_RC || (attr->srq == NULL && fake_device.refuse_read_pairs)) {
+    if ((attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD) || (attr->srq == NULL && fake_device.refuse_read_pairs)) {
         errno = ENOMEM;
         return NULL;
     }
@@ -385,6 +529,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->remote_read = attr->qp_access_flags & IBV_ACCESS_REMOTE_READ;
     if (mask & IBV_QP_DEST_QPN)
         pair->there = attr->dest_qp_num;
+    if (mask & IBV_QP_QKEY)
+        pair->queue_key = attr->qkey;
     if (mask & IBV_QP_STATE)
         qp->state = attr->qp_state;
     return 0;
@@ -396,21 +542,6 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     fake_device.n_queue_pairs--;
     free(qp);
     return 0;
-}
-
-/* Datagrams: not here. */
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-    (void)pd;
-    (void)attr;
-    errno = EOPNOTSUPP;
-    return NULL;
-}
-
-int ibv_destroy_ah(struct ibv_ah *ah)
-{
-    (void)ah;
-    return EINVAL;
 }
 
 /* ---- the device ---- */
@@ -435,8 +566,19 @@ const char *ibv_get_device_name(struct ibv_device *device)
     return device->name;
 }
 
+/* For programs that know nothing of fake_device, such as the conformance suite. */
+static void read_environment(void)
+{
+    const char *mtu = getenv("FAKE_DEVICE_MTU"), *percent = getenv("FAKE_DEVICE_LOSSY");
+    if (mtu != NULL)
+        fake_device.mtu_bytes = (uint32_t)strtoul(mtu, NULL, 10);
+    if (percent != NULL)
+        fake_device.percent_lost = fake_device.percent_doubled = fake_device.percent_late = (uint32_t)strtoul(percent, NULL, 10);
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+    read_environment();
     struct ibv_context *context = calloc(1, sizeof *context);
     if (context == NULL)
         return NULL;
@@ -470,6 +612,8 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
         return EINVAL;
     attr->state = IBV_PORT_ACTIVE;
     attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
+    while (fake_device.mtu_bytes != 0 && 128u << attr->active_mtu > fake_device.mtu_bytes)
+        attr->active_mtu--;
     attr->gid_tbl_len = attr->pkey_tbl_len = 1;
     attr->active_width = 2;
     attr->active_speed = 32;
