@@ -191,7 +191,7 @@ static int claim(struct dpdk *self, uint16_t id, const struct device_text *devic
 static int claim_ports(struct dpdk *self, const struct device_text *device, struct error *err)
 {
     uint16_t id;
-    int rc = rte_eth_dev_count_avail() == 0 ? no_ports(err) : 0;
+    int rc = rte_eth_dev_count_total() == 0 ? no_ports(err) : 0;
     rte_eth_dev_owner_new(&self->owner);
     for (uint32_t i = 0; rc == 0 && i < device->n_ports; i++)
         rc = rte_eth_dev_get_port_by_name(device->ports[i], &id) == 0 ? claim(self, id, device, err) : no_such_port(device->ports[i], err);
@@ -199,6 +199,8 @@ static int claim_ports(struct dpdk *self, const struct device_text *device, stru
         RTE_ETH_FOREACH_DEV(id)
             if (rc == 0 && self->n_ports < DEVICE_TEXT_PORTS)
                 rc = claim(self, id, device, err);
+        if (rc == 0 && self->n_ports == 0) /* all have an owner: who it is */
+            rc = claim(self, (uint16_t)rte_eth_find_next(0), device, err);
     }
     return rc;
 }
