@@ -118,6 +118,8 @@ void reliable_send_close(struct session *session);
 void reliable_congestion_init(struct session *session);
 void reliable_rtt_sample(struct session *session, uint64_t rtt_ns);
 void reliable_window_grow(struct session *session, uint64_t acked_bytes);
+/* What was sent when the last round began has arrived: another begins. */
+void reliable_round_begin(struct session *session);
 /* Losses have been found, up to that packet. */
 void reliable_window_cut(struct session *session, uint64_t newest_lost_counter);
 /* The retransmission timer has expired; undo: it ought not to have. */

@@ -57,7 +57,7 @@ static void acknowledge(struct session *session, uint64_t number, uint64_t newes
     if (fragment->counter == newest_counter)
         result->newest_sent_ns = fragment->sent_ns;
     fragment->state = FRAGMENT_ACKED;
-    session->round_acked++;
+    session->round.acked++;
     result->progress = true;
 }
 
@@ -68,7 +68,7 @@ static void lose(struct session *session, uint64_t number)
     fragment->state = FRAGMENT_LOST;
     if (session->n_lost++ == 0 || number < session->lost_from)
         session->lost_from = number;
-    session->round_lost++;
+    session->round.lost++;
 }
 
 /* Fragments sent before the newest packet that arrived, and for longer than a round trip and its usual spread, are lost. */
@@ -196,6 +196,8 @@ bool reliable_on_ack(struct session *session, struct reader *in)
     uint64_t delay_ns = (uint64_t)wire_load_u32(frame + 11) * 1000;
     if ((int64_t)(cumulative - session->next) > 0 || newest >= session->seal.send_counter)
         return false; /* acknowledges what was never sent */
+    if (newest >= session->round_end)
+        reliable_round_begin(session);
     struct ack_result result = {0};
     for (uint64_t i = session->una; (int64_t)(cumulative - i) > 0; i++)
         acknowledge(session, i, newest, &result);

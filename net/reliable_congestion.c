@@ -93,20 +93,42 @@ void reliable_window_grow(struct session *session, uint64_t acked_bytes)
         session->window_bytes = MAX_WINDOW_BYTES;
 }
 
+/* Losses are weighed against what arrived in the same round trips: a quiet hour before them says nothing about the path as it is now. */
+void reliable_round_begin(struct session *session)
+{
+    session->last_round = session->round;
+    session->round = (struct send_round){0};
+    session->round_end = session->seal.send_counter;
+}
+
+/* What is left of a window, in tenths, with these losses. */
+static uint64_t tenths_left(const struct session *session)
+{
+    uint64_t lost = session->round.lost + session->last_round.lost, all = lost + session->round.acked + session->last_round.acked;
+    if (lost < FEW_LOSSES || lost * 6 <= all)
+        return queue_shows(session) ? 9 : 10;
+    return 2 * lost > all ? 5 : 7; /* a path that has become much narrower */
+}
+
+static void forget_rounds(struct session *session)
+{
+    session->round = session->last_round = (struct send_round){0};
+    session->round_end = session->recovery_counter = session->seal.send_counter;
+}
+
 void reliable_window_cut(struct session *session, uint64_t newest_lost_counter)
 {
     if (newest_lost_counter < session->recovery_counter)
         return; /* once per round trip */
     uint64_t floor = datagrams(session, FLOOR_WINDOW_DATAGRAMS, FLOOR_WINDOW_BYTES);
-    bool many = session->round_lost >= FEW_LOSSES && session->round_lost * 6 > session->round_lost + session->round_acked;
-    if (many || queue_shows(session)) {
-        session->window_bytes = session->window_bytes * (many ? 7 : 9) / 10;
+    uint64_t left = tenths_left(session);
+    if (left < 10) {
+        session->window_bytes = session->window_bytes * left / 10;
         if (session->window_bytes < floor)
             session->window_bytes = floor;
         session->threshold_bytes = session->window_bytes;
     }
-    session->recovery_counter = session->seal.send_counter;
-    session->round_lost = session->round_acked = 0;
+    forget_rounds(session);
 }
 
 void reliable_window_collapse(struct session *session)
@@ -119,8 +141,7 @@ void reliable_window_collapse(struct session *session)
     }
     session->threshold_bytes = session->window_bytes / 2 > floor ? session->window_bytes / 2 : floor;
     session->window_bytes = floor;
-    session->recovery_counter = session->seal.send_counter;
-    session->round_lost = session->round_acked = 0;
+    forget_rounds(session);
 }
 
 void reliable_window_undo(struct session *session)

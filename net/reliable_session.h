@@ -51,6 +51,11 @@ struct send_fragment {
     bool resent;
 };
 
+/* Fragments that were found lost and that arrived in about a round trip. */
+struct send_round {
+    uint32_t lost, acked;
+};
+
 struct receive_slot {
     struct receive_buffer *buffer; /* NULL: not here yet */
     const uint8_t *data;
@@ -87,7 +92,9 @@ struct session {
     uint32_t unreliable_len;
     /* Congestion and timers. */
     uint64_t in_flight, window_bytes, threshold_bytes, recovery_counter;
-    uint32_t round_lost, round_acked, timeouts;
+    struct send_round round, last_round;
+    uint64_t round_end; /* a packet with this counter or a later one has arrived: the round is over */
+    uint32_t timeouts;
     bool probed;                        /* the tail, since the last progress */
     bool window_limited, undo_possible; /* undo: of the last time-out, should it turn out that nothing was lost */
     uint64_t undo_window_bytes, undo_threshold_bytes;

@@ -307,6 +307,36 @@ static void test_loss_tolerance(void **state)
     lab_destroy(lab);
 }
 
+/*
+ * A path that becomes ten times narrower in a moment, with a queue too short to show in the round trip: heavy loss is congestion at once,
+ * however much has arrived without any before.
+ */
+static void test_sudden_bottleneck(void **state)
+{
+    (void)state;
+    struct sim_link link = {.delay_ns = 5 * MS, .bytes_per_s = 100000000, .queue_bytes = 1000000};
+    struct lab *lab = lab_create(20, &link, &defaults);
+    lab_pair(lab);
+    lab->nodes[1].checking = true;
+    lab_send_numbers(lab, 0, 0, 0, 400, 100000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 400, 60000);
+    struct transport_peer_stats before, after;
+    peer_stats(lab, 0, &before);
+    link.bytes_per_s = 10000000;
+    link.queue_bytes = 20000;
+    sim_net_set_default_link(lab->net, &link);
+    uint64_t start = lab->now_ns;
+    lab_send_numbers(lab, 0, 0, 400, 100, 100000);
+    lab_wait(lab, &lab->nodes[1].n_messages, 500, 60000);
+    peer_stats(lab, 0, &after);
+    double seconds = (double)(lab->now_ns - start) / 1e9;
+    unsigned long long repeated = after.retransmits - before.retransmits;
+    print_message("          10 MB over what has become 10 MB/s in %.2f s, %llu of 7,000 repeated\n", seconds, repeated);
+    assert_true(repeated < 7000 * 2 / 3);
+    assert_true(seconds < 2);
+    lab_destroy(lab);
+}
+
 /* The last packet of a burst vanishes, and nothing behind it shows that: a probe does, long before the retransmission timer. */
 static void test_tail_loss(void **state)
 {
@@ -765,6 +795,7 @@ int main(void)
         cmocka_unit_test(test_rtt_is_measured),
         cmocka_unit_test(test_bandwidth_limit),
         cmocka_unit_test(test_loss_tolerance),
+        cmocka_unit_test(test_sudden_bottleneck),
         cmocka_unit_test(test_tail_loss),
         cmocka_unit_test(test_pacing),
         cmocka_unit_test(test_pacing_of_long_datagrams),
