@@ -62,7 +62,7 @@ void verbs_path_timer(struct verbs_link *link);
 void verbs_paths_poll(struct verbs *self);
 
 /* send.c */
-bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
+bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const struct iovec *iov, int n, size_t len);
 int verbs_queue(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 int verbs_queue_unreliable(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 void verbs_flush(struct verbs_link *link);

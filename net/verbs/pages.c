@@ -1,5 +1,6 @@
 #include "net/verbs/pages.h"
 
+#include <endian.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,22 +141,30 @@ static int prepare(struct pages_reader_key *key, enum seal_cipher cipher)
     return status;
 }
 
+static bool can_open(const struct pages_reader_key *key, uint8_t cipher)
+{
+    bool is_ready = key->ready && key->seal.cipher == (enum seal_cipher)cipher; /* as it was the time before */
+    return is_ready || (cipher < 32 && (seal_ciphers_available() & UINT32_C(1) << cipher));
+}
+
 int pages_open(struct pages_reader_key *key, uint32_t page, uint32_t content_bytes, const uint8_t *image, size_t image_len, uint8_t *out,
                uint32_t *len, uint64_t *version)
 {
     struct page_header header;
     struct reader r;
-    reader_init(&r, image, image_len);
+    if (image_len < PAGES_OVERHEAD)
+        return HS_ERR_AUTH;
+    reader_init(&r, image, PAGES_HEADER_BYTES);
     header.version = read_u64(&r);
     header.len = read_u32(&r);
     header.cipher = read_u8(&r);
-    if (r.failed || image_len < PAGES_OVERHEAD || header.len > content_bytes || header.version >> VERSION_BITS != 0 ||
-        !(seal_ciphers_available() & (header.cipher < 32 ? UINT32_C(1) << header.cipher : 0)))
+    if (header.len > content_bytes || header.version >> VERSION_BITS != 0 || (image[13] | image[14] | image[15]) != 0 ||
+        !can_open(key, header.cipher))
         return HS_ERR_AUTH;
     uint8_t bound[PAGES_HEADER_BYTES + 4];
-    write_header(&header, page, bound);
-    if (memcmp(bound, image, PAGES_HEADER_BYTES) != 0)
-        return HS_ERR_AUTH;
+    uint32_t page_le = htole32(page);
+    memcpy(bound, image, PAGES_HEADER_BYTES);
+    memcpy(bound + PAGES_HEADER_BYTES, &page_le, sizeof page_le);
     *len = header.len;
     if (header.len > image_len - PAGES_OVERHEAD)
         return HS_ERR_RANGE;

@@ -240,13 +240,15 @@ static bool post(struct verbs_link *link, uint32_t number)
     struct ibv_sge piece = {.addr = (uintptr_t)request->slot->memory,
                             .length = request->image,
                             .lkey = request->slot->mr[verbs_rail_index(self, link->rail)]->lkey};
-    struct ibv_send_wr wr = {.wr_id = UINT64_C(2) << 56 | number,
-                             .sg_list = &piece,
-                             .num_sge = 1,
-                             .opcode = IBV_WR_RDMA_READ,
-                             .send_flags = IBV_SEND_SIGNALED,
-                             .wr.rdma = {.remote_addr = region->address + request->page * pages_stride(region->page_bytes), .rkey = region->key}};
-    struct ibv_send_wr *bad;
+    struct ibv_send_wr wr, *bad; /* not filled with zeros: of the request only this is looked at for a read */
+    wr.wr_id = UINT64_C(2) << 56 | number;
+    wr.next = NULL;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = region->address + request->page * pages_stride(region->page_bytes);
+    wr.wr.rdma.rkey = region->key;
     if (ibv_post_send(link->pairs[CONTROL_READS].qp, &wr, &bad) != 0)
         return false;
     request->state = READ_POSTED;

@@ -250,7 +250,7 @@ static bool post_one(struct verbs_link *link, struct verbs_buffer *buffer, uint3
 
 /* For a message that finds the queues empty: a packet of its own, not waiting for the next poll. False: it is to be queued. One for each
  * poll, so that messages sent together still share packets. */
-bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n, size_t len)
+bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const struct iovec *iov, int n, size_t len)
 {
     struct verbs *self = link->owner;
     bool idle = byte_ring_used(&link->ring) == 0 && link->unreliable_len == 0 && link->sent_ns != self->now_ns;
@@ -268,7 +268,7 @@ bool verbs_send_at_once(struct verbs_link *link, const struct iovec *iov, int n,
             memcpy(at, iov[i].iov_base, iov[i].iov_len);
         at += iov[i].iov_len;
     }
-    struct cut cut = {PACKET_STREAM, content, VERBS_RECORD_BYTES + record};
+    struct cut cut = {kind, content, VERBS_RECORD_BYTES + record};
     uint32_t packet_len = write_packet(link, &cut, buffer->data);
     if (packet_len == 0)
         rail_give(link->rail, buffer);

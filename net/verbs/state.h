@@ -175,6 +175,7 @@ struct verbs {
     struct buffer_pool pool; /* messages put together */
 
     int epoll_fd;
+    bool slow_waits; /* its turn has been put off by one */
     uint64_t slow_due_ns, async_ns, busy_ns; /* next look at the bootstrap; last ones at asynchronous events, and completion */
     bool some_full;          /* perhaps a link is full */
     uint64_t typical_gap_ns; /* moving average of the time from one completion to the next */

@@ -126,9 +126,14 @@ static void poll_bootstrap(struct verbs *self)
         self->bootstrap->ops->poll(self->bootstrap, self->now_ns, events, 0); /* what we have said leaves now */
 }
 
-/* A system call each: not at every turn of a spinning loop. */
+/* A system call each: not at every turn of a spinning loop, and behind what has come, for one turn. */
 static void poll_slow(struct verbs *self)
 {
+    self->slow_waits = !self->slow_waits && self->events_head < self->events_tail;
+    if (self->slow_waits) {
+        self->slow_due_ns = 0;
+        return;
+    }
     verbs_wakeups(self);
     verbs_paths_poll(self);
     poll_bootstrap(self);
@@ -183,10 +188,10 @@ static int verbs_poll(struct transport *transport, uint64_t now_ns, struct trans
     post_receives(self);
     if (self->active != NULL)
         run_active(self); /* what was said since the last look leaves before anything is looked for */
-    if (has_slept || self->now_ns >= self->slow_due_ns)
-        poll_slow(self);
     for (uint32_t i = 0; i < self->n_rails; i++)
         verbs_completions(self, &self->rails[i], false);
+    if (has_slept || self->now_ns >= self->slow_due_ns)
+        poll_slow(self);
     post_receives(self);
     if (self->now_ns >= self->next_timer_ns)
         run_timers(self);
@@ -255,13 +260,11 @@ static int verbs_send(struct transport *transport, uint32_t peer, const struct i
             return HS_ERR_LIMIT;
         len += iov[i].iov_len;
     }
-    int status = 0;
-    if (unreliable)
-        status = verbs_queue_unreliable(link, iov, n, len);
-    else if (!verbs_send_at_once(link, iov, n, len))
-        status = verbs_queue(link, iov, n, len);
-    if (status != 0)
-        return status;
+    if (!verbs_send_at_once(link, unreliable ? PACKET_UNRELIABLE : PACKET_STREAM, iov, n, len)) {
+        int status = unreliable ? verbs_queue_unreliable(link, iov, n, len) : verbs_queue(link, iov, n, len);
+        if (status != 0)
+            return status;
+    }
     self->peer_stats[net_peer_place(peer)].sent_messages++;
     self->stats.sent_messages++;
     self->stats.sent_bytes += len;
