@@ -8,7 +8,7 @@
  *      |- active       sessions with something to send at the next flush
  *      '- ready        events for poll to hand out, with the buffers that they point into
  *
- * One poll: release what the last poll handed out; flush what was queued since, for it must not wait; receive and process
+ * One poll: release what the last poll handed out; flush what was queued since and did not leave at once; receive and process
  * datagrams; run timers that are due; flush the sessions that now have something to say; hand out events.
  */
 #ifndef HEARSAY_NET_RELIABLE_H
@@ -65,6 +65,7 @@ struct reliable {
     uint8_t *lent;     /* by the carrier and not sent yet */
     struct carrier_datagram out[SEND_BATCH];
     uint32_t out_first, out_n, mtu;
+    bool sent_at_once; /* the first message since the last poll */
 };
 
 /* reliable.c */
