@@ -231,6 +231,7 @@ KERNEL_SOCKETS(tcp_blocking, SOCK_STREAM, 0)
 /* The first that can play is what hearsay is compared with. */
 static const struct fabric_side sides[] = {
     {"bare verbs", "verbs", false, FABRIC_PING | FABRIC_READ | FABRIC_STREAM, fabric_verbs_serve_bare, fabric_verbs_call_bare},
+    {"bare verbs datagrams", "verbs-ud", false, FABRIC_PING | FABRIC_STREAM, fabric_verbs_serve_bare, fabric_verbs_call_bare},
     {"perftest", "verbs", true, FABRIC_PING | FABRIC_READ | FABRIC_STREAM, fabric_perftest_serve, fabric_perftest_call},
     {"bare DPDK", "dpdk", false, FABRIC_PING | FABRIC_STREAM, fabric_dpdk_serve_bare, fabric_dpdk_call_bare},
     {"bare DPDK, untouched", "dpdk", false, FABRIC_STREAM, fabric_dpdk_serve_untouched, fabric_dpdk_call_untouched},

@@ -1,7 +1,8 @@
 /*
  * A ping-pong, a stream and a read over one reliable queue pair and nothing else: the port, path MTU, inline length, time-outs and one
  * signal in sixteen as in the fabric, completions polled without a pause; no seal, no order but the queue's, no credit but the
- * stream's window. Ends meet over a socket of this machine.
+ * stream's window. Beside the fabric of datagrams the same, but for reads, over one unreliable queue pair, where a lost one ends it. Ends meet
+ * over a socket of this machine.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -25,6 +26,8 @@ enum {
     SEND_DEPTH = 64,
     SIGNAL_EVERY = 16,
     BATCH = 16,
+    ROUTE_BYTES = 40, /* in front of a received datagram */
+    QUEUE_KEY = 0x11111111,
     INLINE_BYTES = 256,
     LOOKS_PER_CONTROL = 4096,
     PATIENCE_MS = 10000,
@@ -45,6 +48,8 @@ struct bare {
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     struct ibv_mr *mr;
+    bool datagrams;
+    struct ibv_ah *path; /* of datagrams */
     uint8_t *memory; /* [1 + RECEIVES][room]: what is sent or read, what is received */
     size_t room;
     uint32_t bytes, max_inline;
@@ -65,6 +70,8 @@ static void close_bare(struct bare *bare)
 {
     if (bare->qp)
         ibv_destroy_qp(bare->qp);
+    if (bare->path)
+        ibv_destroy_ah(bare->path);
     if (bare->mr)
         ibv_dereg_mr(bare->mr);
     if (bare->cq)
@@ -82,14 +89,16 @@ static int make_queue_pair(struct bare *bare, struct error *err)
         .send_cq = bare->cq,
         .recv_cq = bare->cq,
         .cap = {.max_send_wr = SEND_DEPTH, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = INLINE_BYTES},
-        .qp_type = IBV_QPT_RC,
+        .qp_type = bare->datagrams ? IBV_QPT_UD : IBV_QPT_RC,
     };
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
                                .pkey_index = bare->rail.pkey_index,
                                .port_num = (uint8_t)bare->rail.port,
+                               .qkey = QUEUE_KEY,
                                .qp_access_flags = IBV_ACCESS_REMOTE_READ};
+    int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (bare->datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
     bare->qp = ibv_create_qp(bare->pd, &init);
-    if (!bare->qp || ibv_modify_qp(bare->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
+    if (!bare->qp || ibv_modify_qp(bare->qp, &attr, mask) != 0)
         return fail(bare, "no queue pair", err);
     bare->max_inline = init.cap.max_inline_data;
     return 0;
@@ -100,7 +109,9 @@ static int open_bare(struct bare *bare, const struct fabric_job *job, bool serve
     struct transport_verbs_config config = {.bind = serves ? job->config->bind : job->config->bind_calls};
     struct device_rail rails[DEVICE_MAX_RAILS];
     uint32_t n;
-    *bare = (struct bare){.bytes = job->bytes, .room = (job->bytes + 63) & ~63u, .control = job->control};
+    bool datagrams = strcmp(job->config->fabric, "verbs-ud") == 0;
+    *bare = (struct bare){.bytes = job->bytes, .control = job->control, .datagrams = datagrams};
+    bare->room = (job->bytes + (datagrams ? ROUTE_BYTES : 0) + 63) & ~63u;
     if (job->bytes > MOST_BYTES || job->config->window > MOST_WINDOW)
         return error_set(err, HS_ERR_LIMIT, "bare verbs: at most %d bytes and a window of %d", MOST_BYTES, MOST_WINDOW);
     int rc = rails_choose(&config, rails, &n, err);
@@ -108,6 +119,8 @@ static int open_bare(struct bare *bare, const struct fabric_job *job, bool serve
         return rc;
     size_t len = (1 + RECEIVES) * bare->room;
     bare->rail = rails[0];
+    if (datagrams && job->bytes > bare->rail.mtu_bytes)
+        return error_set(err, HS_ERR_LIMIT, "bare verbs: datagrams of at most %u bytes, the path MTU", bare->rail.mtu_bytes);
     bare->memory = aligned_alloc(4096, (len + 4095) & ~(size_t)4095);
     if (!bare->memory)
         return error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
@@ -140,23 +153,39 @@ static enum ibv_mtu mtu_code(uint32_t bytes)
     return code;
 }
 
+static struct ibv_ah_attr path_to(const struct bare *bare, const struct end *there)
+{
+    struct ibv_ah_attr attr = {.dlid = there->lid,
+                               .port_num = (uint8_t)bare->rail.port,
+                               .sl = bare->rail.service_level,
+                               .is_global = bare->rail.link == DEVICE_LINK_ETHERNET,
+                               .grh = {.sgid_index = (uint8_t)bare->rail.gid_index, .hop_limit = 64}};
+    memcpy(attr.grh.dgid.raw, there->gid, sizeof there->gid);
+    return attr;
+}
+
+static int connect_datagrams(struct bare *bare, const struct end *there, struct error *err)
+{
+    struct ibv_ah_attr path = path_to(bare, there);
+    struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTR};
+    int failed = ibv_modify_qp(bare->qp, &ready, IBV_QP_STATE);
+    ready.qp_state = IBV_QPS_RTS;
+    failed = failed ? failed : ibv_modify_qp(bare->qp, &ready, IBV_QP_STATE | IBV_QP_SQ_PSN);
+    bare->path = failed ? NULL : ibv_create_ah(bare->pd, &path);
+    return bare->path ? 0 : fail(bare, "no path", err);
+}
+
 static int connect_to(struct bare *bare, uint32_t packet_number, const struct end *there, struct error *err)
 {
-    bool ethernet = bare->rail.link == DEVICE_LINK_ETHERNET;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
-        .ah_attr = {.port_num = (uint8_t)bare->rail.port,
-                    .dlid = there->lid,
-                    .sl = bare->rail.service_level,
-                    .is_global = ethernet,
-                    .grh = {.sgid_index = (uint8_t)bare->rail.gid_index, .hop_limit = 64}},
+        .ah_attr = path_to(bare, there),
         .path_mtu = mtu_code(there->mtu_bytes < bare->rail.mtu_bytes ? there->mtu_bytes : bare->rail.mtu_bytes),
         .dest_qp_num = there->queue_pair,
         .rq_psn = there->packet_number,
         .max_dest_rd_atomic = 1,
         .min_rnr_timer = 12,
     };
-    memcpy(attr.ah_attr.grh.dgid.raw, there->gid, sizeof there->gid);
     if (ibv_modify_qp(bare->qp, &attr,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                           IBV_QP_MIN_RNR_TIMER) != 0)
@@ -197,7 +226,7 @@ static int swap_ends(struct bare *bare, int fd, struct error *err)
     if (send(fd, &here, sizeof here, MSG_NOSIGNAL) != sizeof here || !readable(fd, bare->control) ||
         recv(fd, &there, sizeof there, 0) != sizeof there)
         return fail(bare, "the other end went away", err);
-    int rc = connect_to(bare, here.packet_number, &there, err);
+    int rc = bare->datagrams ? connect_datagrams(bare, &there, err) : connect_to(bare, here.packet_number, &there, err);
     char ready = 1;
     if (rc == 0 && (send(fd, &ready, 1, MSG_NOSIGNAL) != 1 || !readable(fd, bare->control) || recv(fd, &ready, 1, 0) != 1))
         rc = fail(bare, "the other end did not connect", err);
@@ -212,13 +241,19 @@ static bool post_sends(struct bare *bare, uint32_t n, uint32_t bytes)
 {
     struct ibv_send_wr requests[BATCH], *bad;
     struct ibv_sge piece = {.addr = (uintptr_t)bare->memory, .length = bytes, .lkey = bare->mr->lkey};
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         requests[i] = (struct ibv_send_wr){.next = i + 1 < n ? &requests[i + 1] : NULL,
                                            .sg_list = &piece,
                                            .num_sge = 1,
                                            .opcode = IBV_WR_SEND,
                                            .send_flags = (bytes <= bare->max_inline ? IBV_SEND_INLINE : 0) |
                                                          (++bare->posted % SIGNAL_EVERY == 0 ? IBV_SEND_SIGNALED : 0)};
+        if (bare->datagrams) {
+            requests[i].wr.ud.ah = bare->path;
+            requests[i].wr.ud.remote_qpn = bare->there.queue_pair;
+            requests[i].wr.ud.remote_qkey = QUEUE_KEY;
+        }
+    }
     return ibv_post_send(bare->qp, requests, &bad) == 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Beside the verbs fabric: a minimal program over the same verbs set-up, and perftest's programs where they are installed. Both pick
+ * Beside the verbs fabrics: a minimal program over the same verbs set-up, and perftest's programs where they are installed. Both pick
  * their devices as the fabric does, the serving side by --bind, callers by --bind-calls.
  *
  * Threading and errors as in perf/bench_fabric.h; where the program was built without verbs, all say so.
