@@ -33,19 +33,24 @@ IN_DATAGRAMS = os.environ.get("HEARSAY_FABRIC") != "verbs"
 
 
 # And over DPDK: HEARSAY_FABRIC=dpdk, and how the nodes are joined: "memif", a shared-memory link between any two, or "packet PREFIX", an
-# interface PREFIX1, PREFIX2 .. for each node.
+# interface PREFIX1, PREFIX2 .. for each node, whose other end PREFIXb1, PREFIXb2 .. is in a bridge (tests/lab/dpdk-test).
 DPDK = os.environ.get("HEARSAY_TEST_DPDK", "").split()
 
 
-def dpdk_options(count, number):
-    """Addresses and options of a group's nodes. number: of the group, as memif sockets need names."""
+def dpdk_options(count, number, first):
+    """Addresses and options of a group's nodes. number: of the group, as memif sockets need names; first: interface of its first node, from 0 on."""
     def devices(i):
         if DPDK[0] == "packet":
-            return [f"net_af_packet0,iface={DPDK[1]}{i + 1}"]
+            return [f"net_af_packet0,iface={DPDK[1]}{first + i + 1}"]
         return [f"net_memif{j},role={'server' if i < j else 'client'},socket=hearsay-{os.getpid()}-{number}-{min(i, j)}-{max(i, j)}"
                 for j in range(count) if j != i] or ["net_ring0"]
-    hosts = [f"10.78.0.{i + 1}" for i in range(count)]
+    hosts = [f"10.78.0.{first + i + 1}" for i in range(count)]
     return hosts, {i: ["--eal", "--no-huge --no-pci " + " ".join(f"--vdev={d}" for d in devices(i))] for i in range(count)}
+
+
+def fabric_address(node):
+    """As its peers see it."""
+    return node.command[node.command.index("--bind") + 1]
 
 
 class Group(group.Group):
@@ -53,7 +58,8 @@ class Group(group.Group):
 
     made = 0
 
-    def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None):
+    def __init__(self, binary, model, count=4, options=(), node_options=None, folder=None, first=0):
+        """first: a second group on the same interfaces has others than the first."""
         if DEVICES:
             given = node_options or {}
             node_options = {i: [*given.get(i, ()), *([] if "--device" in given.get(i, ()) else ["--device", DEVICES[i % len(DEVICES)]])]
@@ -61,7 +67,7 @@ class Group(group.Group):
         hosts = None
         if DPDK:
             Group.made += 1
-            hosts, own = dpdk_options(count, Group.made)
+            hosts, own = dpdk_options(count, Group.made, first)
             node_options = {i: [*own[i], *(node_options or {}).get(i, ())] for i in range(count)}
         super().__init__(binary, model, count, options, node_options, folder, hosts)
 
@@ -162,14 +168,46 @@ def metric(node, name):
 PATIENCE = float(os.environ.get("HEARSAY_TEST_PATIENCE", "1"))
 
 
+# A busy machine must not fail a test, and a condition that comes true costs no time: nothing is waited for less long than this.
+LEAST_PATIENCE_S = 60
+
+
 def wait_until(condition, timeout=10, what="condition"):
-    timeout *= PATIENCE
+    timeout = max(timeout, LEAST_PATIENCE_S) * PATIENCE
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if condition():
             return
         time.sleep(0.02)
     raise AssertionError(f"{what} did not come true within {timeout} s")
+
+
+def cluster(node):
+    """What a node says of itself and its peers."""
+    status, _, body = node.request("GET", "/cluster")
+    if status != 200:
+        raise AssertionError(f"{node.name} /cluster: {status}")
+    return json.loads(body)["cluster"]
+
+
+def peer_blocks(node, name):
+    """How many blocks a node believes its peer to hold."""
+    return next((p["replica"]["blocks"] for p in cluster(node)["peers"] if p["name"] == name), 0)
+
+
+class Spread:
+    """What peers believe each other to hold: taken before something is computed, to wait until all know of it."""
+
+    def __init__(self, nodes):
+        self.nodes = list(nodes)
+        self.before = {(n.name, p["name"]): p["replica"]["blocks"] for n in self.nodes for p in cluster(n)["peers"]}
+
+    def wait(self, holder, blocks):
+        """holder: the name of a node that has so many more blocks now."""
+        for node in self.nodes:
+            if node.name != holder:
+                wanted = self.before.get((node.name, holder), 0) + blocks
+                wait_until(lambda: peer_blocks(node, holder) >= wanted, what=f"{node.name} knows of {blocks} more blocks at {holder}")
 
 
 def is_sanitized():

@@ -1,5 +1,4 @@
 """Prefixes are found in cache wherever a request enters; salts keep apart; a chat keeps its history."""
-import time
 import unittest
 
 import support
@@ -24,9 +23,10 @@ class Cache(unittest.TestCase):
     def test_same_answer_and_cached_prefix_from_every_entry(self):
         head = self.thousand("head")
         tail = support.tokenize(self.nodes[0], " In the end, the old sailor said:")
+        spread = support.Spread(self.nodes)
         text, logprobs, cached, computed_by, _ = support.complete(self.nodes[0], head + tail)
         self.assertLess(cached, 50)
-        time.sleep(1)
+        spread.wait(computed_by, 60)
         for node in self.nodes[1:] + self.nodes[:1]:
             again, logprobs_again, cached, by, _ = support.complete(node, head + tail)
             self.assertEqual(again, text)
@@ -35,8 +35,9 @@ class Cache(unittest.TestCase):
 
     def test_another_salt_finds_nothing(self):
         prompt = self.thousand("salt")
-        text, logprobs, _, _, _ = support.complete(self.nodes[0], prompt, cache_salt="a")
-        time.sleep(1)
+        spread = support.Spread(self.nodes)
+        text, logprobs, _, computed_by, _ = support.complete(self.nodes[0], prompt, cache_salt="a")
+        spread.wait(computed_by, 62)
         for node, salt, expected in ((self.nodes[1], "a", True), (self.nodes[2], "b", False), (self.nodes[3], None, False)):
             fields = {"cache_salt": salt} if salt else {}
             again, logprobs_again, cached, _, _ = support.complete(node, prompt, **fields)
@@ -52,6 +53,7 @@ class Cache(unittest.TestCase):
         for turn in range(6):
             node = self.nodes[turn % len(self.nodes)]
             messages.append({"role": "user", "content": f"Question {turn + 1}: what did the {support.WORDS[turn]} do next?"})
+            spread = support.Spread(self.nodes)
             answer, headers = support.post(node, "/v1/chat/completions", {"messages": messages, "max_tokens": 40, "temperature": 0})
             usage = answer["usage"]
             cached = usage["prompt_tokens_details"]["cached_tokens"]
@@ -62,7 +64,7 @@ class Cache(unittest.TestCase):
                                         f"turn {turn + 1} at {node.name}: {cached} of {history}, computed by {headers['x-hearsay-node']}")
             messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
             history = usage["prompt_tokens"] + usage["completion_tokens"]
-            time.sleep(0.5)
+            spread.wait(headers["x-hearsay-node"], (history - 1) // 16 - -(-cached // 16))
 
 
 if __name__ == "__main__":

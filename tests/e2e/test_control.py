@@ -2,7 +2,6 @@
 import json
 import subprocess
 import threading
-import time
 import unittest
 
 import support
@@ -14,6 +13,18 @@ def ctl(node, *args):
 
 
 class Control(unittest.TestCase):
+    def seen_running(self, a, b, prompt):
+        """A request under way, in a thread, and where its text will be. Nodes may be quick and we slow: then the answer gets longer."""
+        for tokens in (200, 800, 3200):
+            text = []
+            runner = threading.Thread(target=lambda: text.append(support.complete(a, prompt, tokens)[0]))
+            runner.start()
+            while runner.is_alive():
+                if any(support.metric(n, "vllm:num_requests_running") > 0 for n in (a, b)):
+                    return runner, text
+            runner.join()
+        self.fail("no request was ever seen running")
+
     def test_ctl_metrics_and_end(self):
         group = support.Group(support.BINARY, support.MODEL, 2)
         with group:
@@ -35,15 +46,11 @@ class Control(unittest.TestCase):
             # flush: nothing is found any more
             self.assertEqual(ctl(a, "flush")[0], 0)
             self.assertEqual(ctl(b, "flush")[0], 0)
-            time.sleep(0.5)
             _, _, cached, _, _ = support.complete(a, prompt)
             self.assertEqual(cached, 0)
 
             # drain: what runs is finished, new work is refused, the peer computes for others
-            text = []
-            runner = threading.Thread(target=lambda: text.append(support.complete(a, prompt, 120)[0]))
-            runner.start()
-            support.wait_until(lambda: support.metric(a, "vllm:num_requests_running") + support.metric(b, "vllm:num_requests_running") > 0, 10, "a running request")
+            runner, text = self.seen_running(a, b, prompt)
             self.assertEqual(ctl(a, "drain")[0], 0)
             self.assertEqual(a.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0], 503)
             self.assertEqual(a.request("GET", "/health")[0], 503)

@@ -16,7 +16,7 @@
 #include "net/dpdk/dpdk.h"
 #include "net/dpdk/frame.h"
 
-enum { BATCH = 64, MANY = 6000 };
+enum { BATCH = 64, MANY = 6000, PATIENCE_MS = 60000 };
 
 static struct carrier *a, *b;
 static struct carrier_address to_a, to_b;
@@ -68,7 +68,7 @@ static int send_one(struct carrier *from, const struct carrier_address *to, uint
     memset(data, 0x5a, 100);
     memcpy(data, &number, sizeof number);
     const struct carrier_datagram datagram = {.address = *to, .data = data, .len = 100};
-    for (uint64_t end = now_ms() + 1000; now_ms() < end;)
+    for (uint64_t end = now_ms() + PATIENCE_MS; now_ms() < end;)
         if (from->ops->send(from, &datagram, 1) == 1)
             return 1;
     fail_msg("a datagram is neither sent nor dropped");
@@ -77,7 +77,7 @@ static int send_one(struct carrier *from, const struct carrier_address *to, uint
 
 static void work_until(uint64_t *a_got, uint64_t *b_got, uint64_t want_a, uint64_t want_b)
 {
-    for (uint64_t end = now_ms() + 5000; *a_got < want_a || *b_got < want_b;) {
+    for (uint64_t end = now_ms() + PATIENCE_MS; *a_got < want_a || *b_got < want_b;) {
         sum_of_received(a, a_got);
         sum_of_received(b, b_got);
         assert_true(now_ms() < end);
@@ -88,7 +88,7 @@ static void work_until(uint64_t *a_got, uint64_t *b_got, uint64_t want_a, uint64
 static void meet(void)
 {
     uint64_t a_got = 0, b_got = 0;
-    for (uint64_t end = now_ms() + 5000; a_got == 0 || b_got == 0;) {
+    for (uint64_t end = now_ms() + PATIENCE_MS; a_got == 0 || b_got == 0;) {
         send_one(a, &to_b, 1);
         send_one(b, &to_a, 1);
         for (int i = 0; i < 100; i++) {
@@ -167,7 +167,7 @@ static void test_kept(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         uint32_t n = 0, sent = 0;
         bool full = false;
-        for (uint64_t end = now_ms() + 5000; !full && now_ms() < end;) {
+        for (uint64_t end = now_ms() + PATIENCE_MS; !full && now_ms() < end;) {
             struct carrier_datagram in[BATCH];
             sent += (uint32_t)send_one(a, &to_b, sent);
             int got = b->ops->receive(b, in, BATCH);
@@ -218,7 +218,7 @@ static void test_full_ring(void **state)
     uint64_t sent = after.sent_datagrams - before.sent_datagrams, dropped = after.dropped_datagrams - before.dropped_datagrams;
     assert_int_equal(sent + dropped, MANY);
     assert_true(dropped > 0);
-    for (uint64_t end = now_ms() + 5000; b_got < sent && now_ms() < end;)
+    for (uint64_t end = now_ms() + PATIENCE_MS; b_got < sent && now_ms() < end;)
         sum += sum_of_received(b, &b_got);
     assert_int_equal(b_got, sent);
     for (uint32_t i = 0; i < sent; i++) /* the first ones, as later ones found no room */
@@ -315,7 +315,7 @@ static void test_foreign_frames(void **state)
     assert_int_equal(after.bad_frames - before.bad_frames, 2);
     frame[FRAME_ETHERNET_BYTES + 10] ^= 1;
     send_raw(frame, sizeof frame);
-    for (uint64_t end = now_ms() + 2000; a_got == 0 && now_ms() < end;)
+    for (uint64_t end = now_ms() + PATIENCE_MS; a_got == 0 && now_ms() < end;)
         sum_of_received(a, &a_got);
     assert_int_equal(a_got, 1);
 }
@@ -333,7 +333,7 @@ static void test_nobody_there(void **state)
         assert_int_equal(send_one(a, &nobody, i), 1);
     assert_int_equal(send_one(a, &to_b, 1), 1);
     work_until(&a_got, &b_got, 0, 1);
-    uint64_t end = now_ms() + 5000;
+    uint64_t end = now_ms() + PATIENCE_MS;
     do {
         sum_of_received(a, &a_got);
         dpdk_carrier_stats(a, &after);
