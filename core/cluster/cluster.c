@@ -237,6 +237,9 @@ static void dispatch(struct cluster *c, struct member *m, const struct wire_mess
     case WIRE_INTENT:
         intent_on_message(c, &message->intent, now_ns);
         break;
+    case WIRE_WEIGHTS:
+        weights_on_message(c, m, message->weights);
+        break;
     case WIRE_KINDS:
         break;
     }

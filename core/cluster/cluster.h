@@ -28,6 +28,8 @@
 enum {
     CLUSTER_MESSAGE_LIMIT = 0x40,
     CLUSTER_NAME_BYTES = 64,
+    CLUSTER_TENANT_BYTES = 64,
+    CLUSTER_WEIGHTS_MAX = 64,
     CLUSTER_MOST_ADVERTISED_BLOCKS = 1 << 20, /* a page of names stays a message of ordinary size */
     ROUTE_SELF = UINT32_MAX, /* "peer" of a decision to compute here */
 };
@@ -51,6 +53,12 @@ struct cluster_config {
     uint32_t push_back_depth;    /* waiting requests at which a peer is left alone (mode longest and the flag) */
     uint32_t max_replica_blocks; /* over all peers, of which one may have half; 0: default */
     uint32_t max_advertised_blocks; /* of our own, 0: default */
+};
+
+/* The share of a tenant, above 0; those not named have 1. */
+struct cluster_weight {
+    char tenant[CLUSTER_TENANT_BYTES];
+    float weight;
 };
 
 /* Our own state, as every digest header carries it. */
@@ -124,6 +132,8 @@ int cluster_create(const struct cluster_config *config, const struct env *env, s
 void cluster_destroy(struct cluster *cluster);
 /* Adds a seed address to try for ever with back-off. 0 or the transport's error. */
 int cluster_join(struct cluster *cluster, const char *address, struct error *err);
+/* Of a tenant, before peers are met: they are told, and warn where theirs is another, as we do. 0 or HS_ERR_LIMIT. */
+int cluster_set_weight(struct cluster *cluster, const char *tenant, float weight);
 /* Tells everyone that we go. */
 void cluster_leave(struct cluster *cluster);
 

@@ -15,7 +15,7 @@
 enum { DIRECT_PEERS = 16, PUSH_DATAGRAMS = 8, CHANGE_BYTES = 9 };
 
 static const uint64_t quick_interval_ns = 10 * MS;
-static const uint64_t sign_of_life_ns = 100 * MS; /* to peers that read us */
+static const uint64_t sign_of_life_ns = 300 * MS; /* to peers that read us */
 static const uint64_t asked_lately_ns = 5 * SECOND;
 static const double fast_link_s = 0.020;
 
@@ -226,6 +226,13 @@ static uint64_t due_ns(const struct cluster *c)
 {
     uint64_t from_ns = c->region.published && has_changed(c) && c->spoke_ns < c->round_ns ? c->spoke_ns : c->round_ns;
     return from_ns + interval(c);
+}
+
+uint64_t gossip_near_round(const struct cluster *c, uint64_t at_ns, uint64_t slack_ns)
+{
+    uint64_t round_ns = c->round_ns + c->config.gossip_interval_ns;
+    uint64_t apart_ns = at_ns < round_ns ? round_ns - at_ns : at_ns - round_ns;
+    return apart_ns <= slack_ns ? round_ns : at_ns;
 }
 
 void gossip_step(struct cluster *c, uint64_t now_ns)

@@ -19,6 +19,8 @@ enum { SYNC_SNAPSHOT_SLACK = 512 }; /* a replica that is behind by so many chang
 /* gossip.c */
 void gossip_step(struct cluster *c, uint64_t now_ns);
 uint64_t gossip_next(const struct cluster *c);
+/* The time, or that of our next round if it is no farther from it: a node at rest then wakes once for both. */
+uint64_t gossip_near_round(const struct cluster *c, uint64_t at_ns, uint64_t slack_ns);
 struct wire_epoch gossip_epoch(const struct cluster *c);
 /* Our header as of now, with the next stamp. */
 void gossip_fill_header(struct cluster *c, struct wire_header *out);

@@ -5,6 +5,7 @@
  *     swim.h      probes and suspicion          spread.c    piggy-backed dissemination of member states
  *     gossip.h    digests out, pulls in         (sync.c)    replicas: what to ask for, what came
  *     region.h    our digest as pages           reads.h     those of peers, read one-sidedly
+ *     weights.c   tenants' weights, compared
  *     books.c, intent.c, cost.c, regret.c, route.c: books.h   view.c      what people and tools see
  *
  * A member is found by its transport peer or by its process's boot id. `up` is the transport's word, `state` is SWIM's, and both
@@ -57,7 +58,7 @@ struct member {
 
     bool seed;
     bool announced; /* the listener was told peer_alive */
-    bool mismatch_logged;
+    bool mismatch_logged, weights_logged;
     bool has_alias;
     uint32_t alias; /* another peer number that leads to the same process */
     char name[CLUSTER_NAME_BYTES], address[TRANSPORT_ADDRESS_TEXT], http_address[TRANSPORT_ADDRESS_TEXT];
@@ -75,6 +76,8 @@ struct member {
     uint64_t pushed;                           /* our last change sent there */
     uint64_t gossiped_ns, ask_at_ns, hello_ns; /* hello_ns: of ours that went out on this connection, 0: not yet */
     uint64_t asked_ns; /* it asked by message last: 0: never */
+    uint64_t asked_state_ns, asked_sequence; /* when we asked for changes or the manifest last, and where the replica stood */
+    uint32_t asked_in_vain;                  /* times that we did while it stood there */
     struct bucket bucket;
     struct digest_reads reads;
     struct gauge *replica_gauge;
@@ -149,6 +152,9 @@ struct cluster {
     struct bucket pump;
     uint32_t round_at;
 
+    struct cluster_weight weights[CLUSTER_WEIGHTS_MAX];
+    uint32_t n_weights;
+
     struct books books; /* route.h */
 };
 
@@ -169,6 +175,10 @@ void member_announce(struct cluster *c, struct member *m, bool gone);
 uint32_t members_live(const struct cluster *c);
 /* Drops members that have been dead or gone for long. */
 void members_reap(struct cluster *c, uint64_t now_ns);
+
+/* weights.c */
+void weights_tell(struct cluster *c, const struct member *to);
+void weights_on_message(struct cluster *c, struct member *m, struct wire_weights told);
 
 /* cluster.c */
 /* 0 or the transport's error; counts bytes. */

@@ -98,7 +98,7 @@ void member_set_boot(struct cluster *c, struct member *m, uint64_t boot_id, uint
         log_warn("cluster", "out of memory: peer %s cannot be found by its boot id", m->address);
     m->boot_id = boot_id;
     m->incarnation = 0;
-    m->has_header = m->compatible = m->mismatch_logged = false;
+    m->has_header = m->compatible = m->mismatch_logged = m->weights_logged = false;
     m->header = (struct wire_header){0};
     m->pushed = advert_sequence(c->advert);
     m->in_flight = 0;

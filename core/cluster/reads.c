@@ -1,8 +1,10 @@
 #include "core/cluster/reads.h"
 
+#include "core/base/panic.h"
 #include "core/cluster/internal.h"
 
 enum { WINDOW = 16, SPREAD_ABOVE = 16, PAGE_OVERHEAD = 32, MANIFEST_BYTES = 32 + 8 * BLOCK_SET_PAGES };
+enum { MOST_PUT_OFF = 4 }; /* times: rounds may take all that is spare for ever */
 enum { KIND_SHIFT = 16, GENERATION_SHIFT = 32 }; /* of a cookie: generation, region, page */
 
 static const uint64_t quick_interval_ns = 10 * MS;
@@ -20,6 +22,11 @@ void reads_reset(struct cluster *c, struct member *m)
 bool reads_work(const struct cluster *c, const struct member *m, uint64_t now_ns)
 {
     return c->info.reads_pages && m->up && now_ns >= m->reads.by_message_until_ns;
+}
+
+bool reads_pending(const struct member *m)
+{
+    return m->reads.pending > 0;
 }
 
 static void fail(struct cluster *c, struct member *m, int status, uint64_t now_ns)
@@ -62,8 +69,11 @@ static uint64_t step_head(struct cluster *c, struct member *m, uint64_t now_ns)
     if (now_ns < reads->head_at_ns)
         return reads->head_at_ns;
     reads->head_at_ns = now_ns + head_interval(c, m);
-    if (!gossip_has_spare(c, m, now_ns) || !gossip_take(c, m, reads->head_bytes ? reads->head_bytes : REGION_HEAD_BYTES, now_ns))
+    bool has_spare = gossip_has_spare(c, m, now_ns) || reads->n_put_off >= MOST_PUT_OFF;
+    reads->n_put_off += !has_spare;
+    if (!has_spare || !gossip_take(c, m, reads->head_bytes ? reads->head_bytes : REGION_HEAD_BYTES, now_ns))
         return reads->head_at_ns;
+    reads->n_put_off = 0;
     int rc = begin(c, m, REGION_HEAD, 0, REGION_HEAD_BYTES);
     if (rc != 0 && rc != HS_ERR_BUSY)
         fail(c, m, rc, now_ns);
@@ -125,18 +135,21 @@ static void add_log(struct batch *b, const struct replica *replica)
     }
 }
 
-/* Names fall into pages at random: the mean and six deviations. */
-static uint32_t expected_of_page(uint32_t n_blocks)
+/* Names fall into pages at random: the mean and six deviations. No more than any node may advertise, and not much more than the pages that
+ * have come: what the header says may be far from true, and is paid for before it is known. */
+static uint32_t expected_of_page(const struct member *m)
 {
+    uint32_t n_blocks = m->header.n_blocks < CLUSTER_MOST_ADVERTISED_BLOCKS ? m->header.n_blocks : CLUSTER_MOST_ADVERTISED_BLOCKS;
     uint32_t mean = n_blocks / BLOCK_SET_PAGES + 1, root = 1;
     while (root * root < mean)
         root++;
-    return PAGE_OVERHEAD + 8 * (mean + 6 * root);
+    uint32_t expected = PAGE_OVERHEAD + 8 * (mean + 6 * root), likely = 2 * (m->reads.page_bytes + PAGE_OVERHEAD);
+    return m->reads.page_bytes && likely < expected ? likely : expected;
 }
 
 static void add_pages(struct batch *b, const struct replica *replica)
 {
-    uint32_t expected = expected_of_page(b->m->header.n_blocks);
+    uint32_t expected = expected_of_page(b->m);
     for (uint32_t page = 0; page < BLOCK_SET_PAGES; page++)
         if (replica->stale[page] && !add(b, REGION_SNAPSHOT, page, expected))
             return;
@@ -152,14 +165,13 @@ bool reads_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_
 {
     struct digest_reads *reads = &m->reads;
     struct batch batch = {.c = c, .m = m, .now_ns = now_ns};
-    if (reads->pending)
-        return true;
+    hs_assert(!reads->pending);
     if (!m->has_header || !m->replica.set) { /* without one it is not known what to read */
         reads->head_at_ns = now_ns;
         reads_step(c, m, now_ns);
         return reads->head_pending;
     }
-    reads->need = need;
+    reads->need = replica_need(&m->replica);
     reads->sequence = m->replica.sequence;
     reads->n_stale = m->replica.n_stale;
     reads->has_failed = false;
@@ -200,6 +212,8 @@ static bool apply(struct cluster *c, struct member *m, uint32_t region, uint32_t
     }
     if (message.kind != WIRE_PAGE || message.page.page != page || message.page.epoch.boot_id != m->boot_id)
         return false;
+    if (event->len > m->reads.page_bytes)
+        m->reads.page_bytes = event->len;
     sync_on_page(c, m, &message.page, now_ns);
     return true;
 }
@@ -214,7 +228,8 @@ static void end_head(struct cluster *c, struct member *m, bool is_good, uint64_t
     reads->interval_ns = is_quick ? quick_interval_ns : 2 * reads->interval_ns;
     if (reads->interval_ns > c->config.gossip_interval_ns)
         reads->interval_ns = c->config.gossip_interval_ns;
-    reads->head_at_ns = reads->head_began_ns + head_interval(c, m);
+    uint64_t wait_ns = head_interval(c, m);
+    reads->head_at_ns = gossip_near_round(c, reads->head_began_ns + wait_ns, wait_ns / 2);
     if (replica_need(&m->replica))
         m->ask_at_ns = now_ns; /* what is missing can be read, there is nothing to wait for */
     else

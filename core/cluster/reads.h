@@ -20,11 +20,13 @@ struct digest_reads {
     uint32_t generation; /* reads of an earlier connection or process are not ours any more */
     uint32_t pending;
     bool head_pending, has_failed;
+    uint32_t n_put_off; /* times in a row that there was no room for the header */
     unsigned need; /* and as of which state the batch began */
     uint64_t sequence, began_ns;
     uint64_t expected_bytes, brought_bytes; /* the first count against the peer's byte rate when they are asked for, what exceeds them at the end */
     uint32_t n_stale;
     uint32_t head_bytes; /* of the last one */
+    uint32_t page_bytes; /* of the longest of the snapshot's so far, 0: none was read */
     uint64_t head_at_ns, head_began_ns, interval_ns; /* when to read the header, and how long after it the next time */
     uint64_t by_message_until_ns, back_off_ns;
 };
@@ -35,7 +37,9 @@ void reads_reset(struct cluster *c, struct member *m);
 uint64_t reads_step(struct cluster *c, struct member *m, uint64_t now_ns);
 /* Whether what the peer has can be read at present. */
 bool reads_work(const struct cluster *c, const struct member *m, uint64_t now_ns);
-/* Begins a batch for what is missing (flags of replica.h). False: no room within the byte rate, or it failed at once. */
+/* Whether a batch is under way. */
+bool reads_pending(const struct member *m);
+/* Begins a batch for what is missing (flags of replica.h). False: no room within the byte rate, or it failed at once. None may be under way. */
 bool reads_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_ns);
 void reads_on_done(struct cluster *c, const struct transport_event *event, uint64_t now_ns);
 

@@ -189,8 +189,11 @@ void spread_hello(struct cluster *c, struct member *to, uint64_t now_ns)
     struct wire_hello hello = {.wants_members = wants_members(to)};
     spread_write_self(c, &hello.self);
     wire_write_hello(&w, &hello);
-    if (cluster_send(c, to, &w, 0) == 0)
-        to->hello_ns = now_ns;
+    if (cluster_send(c, to, &w, 0) != 0)
+        return;
+    if (!to->hello_ns)
+        weights_tell(c, to);
+    to->hello_ns = now_ns;
 }
 
 void spread_members(struct cluster *c, struct member *to)

@@ -12,6 +12,8 @@ enum { PULL_DATAGRAMS = 32 };
 
 static const uint64_t grace_ns = 2 * MS; /* pushes under way may fill a gap by themselves */
 static const uint64_t ask_floor_ns = 20 * MS;
+static const uint64_t longest_hold_ns = 1 * SECOND;
+enum { ASKED_FREELY = 4 };
 
 static void log_mismatch(struct cluster *c, struct member *m)
 {
@@ -73,6 +75,7 @@ static void settle(struct cluster *c, struct member *m, uint64_t now_ns)
     if (replica_need(&m->replica) == 0) {
         m->replica_ns = now_ns;
         m->ask_at_ns = 0;
+        m->asked_in_vain = 0;
     } else if (!m->ask_at_ns) {
         m->ask_at_ns = now_ns + grace_ns;
     }
@@ -201,6 +204,28 @@ static bool send_ask(struct cluster *c, struct member *m, unsigned need, uint64_
     return room;
 }
 
+/* Until when not to ask for changes or the manifest again: each answer so far has left the replica where it was, as what a liar says of
+ * itself does. Stale pages get fewer with each that comes, and need no such limit. */
+static uint64_t held_until(struct member *m)
+{
+    if (m->replica.sequence != m->asked_sequence)
+        m->asked_in_vain = 0;
+    if (m->asked_in_vain < ASKED_FREELY)
+        return 0;
+    uint32_t doublings = m->asked_in_vain - ASKED_FREELY;
+    uint64_t hold_ns = doublings < 16 ? ask_floor_ns << doublings : longest_hold_ns;
+    return m->asked_state_ns + (hold_ns < longest_hold_ns ? hold_ns : longest_hold_ns);
+}
+
+static void note_question(struct member *m, unsigned need, uint64_t now_ns)
+{
+    if (!(need & (REPLICA_DELTAS | REPLICA_MANIFEST)))
+        return;
+    m->asked_in_vain++;
+    m->asked_sequence = m->replica.sequence;
+    m->asked_state_ns = now_ns;
+}
+
 uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns)
 {
     if (!m->ask_at_ns || !m->up)
@@ -212,14 +237,26 @@ uint64_t sync_ask(struct cluster *c, struct member *m, uint64_t now_ns)
         m->ask_at_ns = 0;
         return UINT64_MAX;
     }
-    if (reads_work(c, m, now_ns) && reads_ask(c, m, need, now_ns))
+    if (reads_pending(m))
         return UINT64_MAX; /* until they have ended */
+    uint64_t held_ns = held_until(m);
+    if (now_ns < held_ns)
+        need &= REPLICA_PAGES;
+    if (!need) {
+        m->ask_at_ns = held_ns;
+        return held_ns;
+    }
+    if (reads_work(c, m, now_ns) && reads_ask(c, m, need, now_ns)) {
+        note_question(m, need, now_ns);
+        return UINT64_MAX;
+    }
     if (reads_work(c, m, now_ns)) {
         m->ask_at_ns = now_ns + grace_ns;
         return m->ask_at_ns;
     }
     uint64_t wait = grace_ns; /* what we answer takes from the same rate as what we ask: it must not crowd the questions out */
     if (send_ask(c, m, need, now_ns)) {
+        note_question(m, need, now_ns);
         wait = (uint64_t)((2 * m->rtt_s + 4 * m->rtt_deviation_s) * 1e9);
         wait = wait > ask_floor_ns ? wait : ask_floor_ns;
     }

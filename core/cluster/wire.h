@@ -20,16 +20,13 @@ enum {
     WIRE_MEMBERS_MAX = 4096,
     WIRE_INTENT_BLOCKS_MAX = 96,
     WIRE_PAGE_NAMES_MAX = 65536,
-    WIRE_ARITHMETIC_BYTES = 48
+    WIRE_ARITHMETIC_BYTES = 48,
 };
 
 enum wire_kind {
     WIRE_HELLO = 1,
     WIRE_MEMBERS,
-    WIRE_PING,
-    WIRE_PING_REQUEST,
-    WIRE_ACK,
-    WIRE_NACK,
+    WIRE_PING, WIRE_PING_REQUEST, WIRE_ACK, WIRE_NACK,
     WIRE_LEAVE,
     WIRE_DIGEST,
     WIRE_PULL,
@@ -37,6 +34,7 @@ enum wire_kind {
     WIRE_PAGE_REQUEST,
     WIRE_PAGE,
     WIRE_INTENT,
+    WIRE_WEIGHTS,
     WIRE_KINDS,
 };
 
@@ -140,6 +138,9 @@ struct wire_intent {
     const uint8_t *blocks;
 };
 
+/* Tenants whose weight is not 1, each once. */
+struct wire_weights { struct reader reader; uint32_t left; };
+
 struct wire_message {
     enum wire_kind kind;
     union {
@@ -152,6 +153,7 @@ struct wire_message {
         struct wire_page_request page_request;
         struct wire_page page;
         struct wire_intent intent;
+        struct wire_weights weights;
         uint32_t leave_incarnation;
     };
 };
@@ -173,6 +175,7 @@ static inline bool wire_epoch_equal(struct wire_epoch a, struct wire_epoch b)
 int wire_decode(const void *data, size_t len, struct wire_message *out);
 bool wire_next_member(struct wire_members *members, struct wire_member *out);
 bool wire_next_run(struct reader *runs, struct wire_run *out);
+bool wire_next_weight(struct wire_weights *weights, struct cluster_weight *out);
 
 void wire_write_hello(struct writer *w, const struct wire_hello *hello);
 void wire_begin_members(struct writer *w);
@@ -190,6 +193,7 @@ void wire_write_manifest(struct writer *w, struct wire_epoch epoch, uint64_t seq
 void wire_write_page_request(struct writer *w, const struct wire_page_request *request);
 void wire_write_page(struct writer *w, struct wire_epoch epoch, uint64_t sequence, uint32_t page, const uint64_t *names,
                      uint32_t n);
+void wire_write_weights(struct writer *w, const struct cluster_weight *weights, uint32_t n);
 void wire_write_intent(struct writer *w, const struct wire_intent *intent, const uint64_t *blocks);
 
 #endif

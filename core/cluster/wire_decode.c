@@ -82,6 +82,33 @@ bool wire_next_member(struct wire_members *members, struct wire_member *out)
     return !members->reader.failed;
 }
 
+static void read_weight(struct reader *r, struct cluster_weight *out)
+{
+    read_string(r, out->tenant, sizeof out->tenant);
+    out->weight = read_rate(r);
+    r->failed |= out->weight <= 0;
+}
+
+static struct wire_weights read_weights_to_end(struct reader *r)
+{
+    struct wire_weights weights = {.reader = *r};
+    struct cluster_weight ignored;
+    for (; reader_left(r) && weights.left <= CLUSTER_WEIGHTS_MAX; weights.left++)
+        read_weight(r, &ignored);
+    if (weights.left > CLUSTER_WEIGHTS_MAX)
+        r->failed = true;
+    return weights;
+}
+
+bool wire_next_weight(struct wire_weights *weights, struct cluster_weight *out)
+{
+    if (!weights->left)
+        return false;
+    weights->left--;
+    read_weight(&weights->reader, out);
+    return !weights->reader.failed;
+}
+
 bool wire_next_run(struct reader *runs, struct wire_run *out)
 {
     if (!reader_left(runs))
@@ -199,6 +226,9 @@ static void read_body(struct reader *r, struct wire_message *out)
         break;
     case WIRE_INTENT:
         read_intent(r, &out->intent);
+        break;
+    case WIRE_WEIGHTS:
+        out->weights = read_weights_to_end(r);
         break;
     case WIRE_KINDS:
         r->failed = true;

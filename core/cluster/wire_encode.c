@@ -52,6 +52,15 @@ void wire_begin_probe(struct writer *w, enum wire_kind kind, uint64_t number, ui
         write_u64(w, target_boot_id);
 }
 
+void wire_write_weights(struct writer *w, const struct cluster_weight *weights, uint32_t n)
+{
+    begin(w, WIRE_WEIGHTS);
+    for (uint32_t i = 0; i < n; i++) {
+        write_text(w, weights[i].tenant, sizeof weights[i].tenant);
+        write_f32(w, weights[i].weight);
+    }
+}
+
 void wire_write_leave(struct writer *w, uint32_t incarnation)
 {
     begin(w, WIRE_LEAVE);

@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/panic.h"
+#include "core/serve/admission.h"
 #include "core/serve/node_internal.h"
 
 enum {
@@ -416,7 +417,9 @@ void node_cancel_wanted(struct node *node)
 
 int node_set_tenant_weight(struct node *node, const char *tenant, float weight)
 {
-    return scheduler_set_weight(node->scheduler, tenant, weight);
+    _Static_assert(CLUSTER_WEIGHTS_MAX == (int)ADMISSION_WEIGHTS && CLUSTER_TENANT_BYTES == (int)REQUEST_TENANT_BYTES, "told as they are");
+    int rc = scheduler_set_weight(node->scheduler, tenant, weight);
+    return rc < 0 ? rc : cluster_set_weight(node->cluster, tenant, weight);
 }
 
 void node_drain(struct node *node, bool on)

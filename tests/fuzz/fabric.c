@@ -108,24 +108,12 @@ static const struct carrier_ops port_ops = {
     .destroy = port_destroy,
 };
 
-static uint64_t port_now(void *self)
-{
-    return ((struct fabric_port *)self)->fabric->now_ns;
-}
-
-static uint64_t port_random(void *self)
-{
-    struct fabric_port *port = self;
-    port->random = port->random * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
-    return port->random ^ port->random >> 29;
-}
-
 void fabric_open(struct fabric *fabric)
 {
     memset(fabric, 0, sizeof *fabric);
     fabric->now_ns = 1000000000;
     for (uint8_t i = 0; i < FABRIC_PORTS; i++)
-        fabric->ports[i] = (struct fabric_port){.carrier = {.ops = &port_ops}, .fabric = fabric, .number = i, .random = i + 1u};
+        fabric->ports[i] = (struct fabric_port){.carrier = {.ops = &port_ops}, .fabric = fabric, .number = i, .source = {&fabric->now_ns, i + 1u}};
 }
 
 void fabric_close(struct fabric *fabric)
@@ -137,7 +125,7 @@ void fabric_close(struct fabric *fabric)
 
 struct env fabric_env(struct fabric *fabric, uint8_t port)
 {
-    return (struct env){.now_ns = port_now, .random_u64 = port_random, .self = &fabric->ports[port]};
+    return fuzz_env_of(&fabric->ports[port].source);
 }
 
 struct transport *fabric_transport(struct fabric *fabric, uint8_t port, const struct net_tuning *tuning)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "net/net.h"
+#include "tests/fuzz/fuzz_env.h"
 
 enum { FABRIC_PORTS = 3, FABRIC_WIRE = 256, FABRIC_MTU = 1452, FABRIC_INBOX = 64 };
 
@@ -26,7 +27,7 @@ struct fabric_port {
     struct carrier carrier;
     struct fabric *fabric;
     uint8_t number;
-    uint64_t random;
+    struct fuzz_env source;
     struct fabric_datagram inbox[FABRIC_INBOX], given[FABRIC_INBOX];
     uint32_t n_inbox, n_given;
 };

@@ -66,6 +66,7 @@ static void cluster_message(struct writer *w, enum wire_kind kind)
     case WIRE_INTENT:
         wire_write_intent(w, &(struct wire_intent){.id = 9, .target_boot_id = 2, .ttl_ms = 100, .ready_ms = 10, .uncached_tokens = 64, .n = 4}, names);
         break;
+    case WIRE_WEIGHTS: wire_write_weights(w, (const struct cluster_weight[]){{"gold", 4}, {"silver", 0.5f}}, 2); break;
     case WIRE_KINDS: break;
     }
     hs_assert(!w->failed);

@@ -12,6 +12,7 @@
 #include "core/serve/forward_message.h"
 #include "core/serve/node.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_env.h"
 
 enum { PEERS = 4, EVENTS = 32, REQUESTS = 8, PROMPT = 96, IDS = 8 };
 enum { ID_AT = 1, ID_END = ID_AT + 8 }; /* where a message of forwarding has its number */
@@ -43,7 +44,8 @@ struct fuzzed_request {
 };
 
 struct world {
-    uint64_t now_ns, random;
+    uint64_t now_ns;
+    struct fuzz_env source;
     struct env env;
     struct stand_in wire;
     struct backend *backend;
@@ -164,18 +166,6 @@ static const struct transport_ops wire_ops = {
     .stats = wire_stats,
 };
 
-static uint64_t world_now(void *self)
-{
-    return ((struct world *)self)->now_ns;
-}
-
-static uint64_t world_random(void *self)
-{
-    struct world *world = self;
-    world->random = world->random * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
-    return world->random ^ world->random >> 29;
-}
-
 static bool on_event(void *user, struct request *request, const struct request_event *event)
 {
     struct fuzzed_request *own = user;
@@ -197,7 +187,8 @@ static void world_open(struct world *world)
     config.cluster.gossip_interval_ns = 10000000;
     config.cluster.max_replica_blocks = 4096;
     world->now_ns = 1000000000;
-    world->env = (struct env){.now_ns = world_now, .random_u64 = world_random, .self = world};
+    world->source = (struct fuzz_env){&world->now_ns, 0};
+    world->env = fuzz_env_of(&world->source);
     world->wire.transport.ops = &wire_ops;
     world->metrics = metrics_create();
     world->backend = null_backend_create(&backend, &world->env);

@@ -8,6 +8,7 @@
 #include "core/cluster/cluster.h"
 #include "core/cluster/wire.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_env.h"
 
 enum { PEER = 0, BOOT = 2, UNDER_WAY = 64, REGION_PAGES = 257 };
 
@@ -24,7 +25,8 @@ struct world {
     struct transport transport;
     struct env env;
     struct cluster *cluster;
-    uint64_t now_ns, random, boot_id, cookies[UNDER_WAY];
+    struct fuzz_env source;
+    uint64_t now_ns, boot_id, cookies[UNDER_WAY];
     uint32_t n_reads;
 };
 
@@ -101,18 +103,6 @@ static const struct transport_ops stand_in_ops = {
     .close_peer = stand_in_close_peer,
     .peer_stats = stand_in_peer_stats,
 };
-
-static uint64_t world_now(void *self)
-{
-    return ((struct world *)self)->now_ns;
-}
-
-static uint64_t world_random(void *self)
-{
-    struct world *world = self;
-    world->random = world->random * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
-    return world->random ^ world->random >> 29;
-}
 
 static void step(struct world *world, uint64_t ms)
 {
@@ -202,7 +192,8 @@ int fuzz_reads(const uint8_t *data, size_t len)
     memset(config.fingerprint, 7, sizeof config.fingerprint);
     world->transport.ops = &stand_in_ops;
     world->now_ns = 1000000000;
-    world->env = (struct env){.now_ns = world_now, .random_u64 = world_random, .self = world};
+    world->source = (struct fuzz_env){&world->now_ns, 0};
+    world->env = fuzz_env_of(&world->source);
     hs_assert(cluster_create(&config, &world->env, &world->transport, NULL, NULL, &world->cluster) == 0);
     struct radix_listener tree = cluster_radix_listener(world->cluster);
     tree.added(tree.self, 1, names, 2);

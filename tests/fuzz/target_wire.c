@@ -17,6 +17,17 @@ static void walk_members(struct wire_members members)
     }
 }
 
+static void walk_weights(struct wire_weights weights)
+{
+    struct cluster_weight weight;
+    uint32_t n = 0;
+    while (wire_next_weight(&weights, &weight)) {
+        hs_assert(strnlen(weight.tenant, sizeof weight.tenant) < sizeof weight.tenant);
+        hs_assert(weight.weight > 0);
+        hs_assert(++n <= CLUSTER_WEIGHTS_MAX);
+    }
+}
+
 static volatile uint64_t sink; /* so that reads of names are not optimised away */
 
 static void walk_names(const uint8_t *names, uint32_t n)
@@ -61,6 +72,7 @@ int fuzz_wire(const uint8_t *data, size_t len)
         case WIRE_MANIFEST: walk_names(message.manifest.checksums, BLOCK_SET_PAGES); break;
         case WIRE_PAGE: walk_names(message.page.names, message.page.n); break;
         case WIRE_INTENT: walk_names(message.intent.blocks, message.intent.n); break;
+        case WIRE_WEIGHTS: walk_weights(message.weights); break;
         default: break;
         }
     }

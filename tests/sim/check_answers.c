@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
 static void done(struct client *client)
 {

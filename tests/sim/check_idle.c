@@ -2,7 +2,7 @@
 #include "core/cluster/internal.h"
 #include "core/serve/node_internal.h"
 #include "core/serve/scheduler_internal.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
 static const uint64_t LOST_NS = 6000000000; /* a connection that the troubles broke is given up */
 

@@ -4,7 +4,7 @@
 #include "core/cache/radix_internal.h"
 #include "core/serve/node_internal.h"
 #include "core/serve/scheduler_internal.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
 enum { MOST_PAGES = 4096 };
 

@@ -4,7 +4,7 @@
  */
 #include "core/cache/radix_internal.h"
 #include "core/serve/node_internal.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
 static uint64_t state_before(const struct world_node *wn, const struct radix_tree *tree, const struct radix_node *at)
 {

@@ -76,10 +76,10 @@ enum { N_OWN_OPTIONS = sizeof OWN_OPTIONS / sizeof *OWN_OPTIONS };
 static void print_result(const struct world_config *config, const struct world_result *r)
 {
     printf("seed %llu: %s, answered %u, canceled %u, timed out %u, too slow %u, too long %u, entry gone %u, refused %u, broke %u, "
-           "forwarded %u, takeovers %llu, preemptions %llu, tokens %llu, cached %.0f %%, %.2f s, %llu steps, trace %016llx\n",
+           "forwarded %u, takeovers %llu, preemptions %llu, reads %llu (%llu failed), tokens %llu, cached %.0f %%, %.2f s, %llu steps, trace %016llx\n",
            (unsigned long long)config->seed, r->failures ? "BROKEN" : "good", r->answered, r->canceled, r->timed_out, r->too_slow,
            r->too_long, r->crashed, r->refused, r->broke, r->forwarded, (unsigned long long)r->takeovers,
-           (unsigned long long)r->preemptions, (unsigned long long)r->tokens,
+           (unsigned long long)r->preemptions, (unsigned long long)r->reads, (unsigned long long)r->reads_failed, (unsigned long long)r->tokens,
            r->prompt_tokens ? 100.0 * (double)r->cached_tokens / (double)r->prompt_tokens : 0, (double)r->virtual_ns / 1e9,
            (unsigned long long)r->steps, (unsigned long long)r->trace);
 }
@@ -182,16 +182,19 @@ static void add_result(struct world_result *total, const struct world_result *r)
     total->forwarded += r->forwarded;
     total->takeovers += r->takeovers;
     total->preemptions += r->preemptions;
+    total->reads += r->reads;
+    total->reads_failed += r->reads_failed;
     total->virtual_ns += r->virtual_ns;
 }
 
 static void print_progress(const struct settings *settings, uint64_t n, uint64_t broken, double seconds, const struct world_result *r)
 {
     printf("%llu seeds from %llu, %llu broken, %.1f seeds/s; answered %u, canceled %u, timed out %u, too slow %u, too long %u, entry gone %u, "
-           "refused %u, broke %u, forwarded %u, takeovers %llu, preemptions %llu, %.0f s of virtual time\n",
+           "refused %u, broke %u, forwarded %u, takeovers %llu, preemptions %llu, reads %llu (%llu failed), %.0f s of virtual time\n",
            (unsigned long long)n, (unsigned long long)settings->from, (unsigned long long)broken, (double)n / seconds, r->answered,
            r->canceled, r->timed_out, r->too_slow, r->too_long, r->crashed, r->refused, r->broke, r->forwarded,
-           (unsigned long long)r->takeovers, (unsigned long long)r->preemptions, (double)r->virtual_ns / 1e9);
+           (unsigned long long)r->takeovers, (unsigned long long)r->preemptions, (unsigned long long)r->reads,
+           (unsigned long long)r->reads_failed, (double)r->virtual_ns / 1e9);
     fflush(stdout);
 }
 

@@ -13,7 +13,7 @@
 #include "core/base/log.h"
 #include "core/cluster/internal.h"
 #include "core/serve/node_internal.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
 static const uint64_t MS_NS = 1000000, S_NS = 1000000000;
 enum { HEAD = 1000, LONGEST = 4096 };

@@ -183,6 +183,44 @@ static void other_routes(void **state)
     }
 }
 
+/* Digests that are read one-sidedly: by all, by some, with whatever may become of a read. */
+static void one_sided_reads(void **state)
+{
+    uint64_t reads = 0, failed = 0;
+    for (uint64_t seed = 970; seed < 982; seed++) {
+        struct world_config config = plain(seed);
+        config.nodes = 5;
+        config.requests = 80;
+        config.one_sided = seed % 3 ? 5 : 3;
+        config.unpublished = seed % 4 == 1 ? 2 : 0;
+        config.torn = seed % 2 ? 0.3 : 0;
+        config.read_fail = seed % 4 == 2 ? 0.2 : 0;
+        config.read_lost = seed % 5 == 3 ? 0.1 : 0;
+        config.blind = seed % 3;
+        config.crash = config.flush = config.stop = 2;
+        config.cut = config.one_way = seed % 2;
+        config.trouble_ns = 3000000000;
+        struct world_result r = run(&config);
+        reads += r.reads;
+        failed += r.reads_failed;
+    }
+    assert_true(reads > 1000 && failed > 100 && failed < reads / 2);
+}
+
+/* Counts that authenticate and are wrong cost those who believe them little. */
+static void wrong_counts(void **state)
+{
+    for (uint64_t seed = 990; seed < 996; seed++) {
+        struct world_config config = plain(seed);
+        config.requests = 80;
+        config.one_sided = seed % 3 ? 4 : 0;
+        config.miscounts = seed % 2 ? 4 : 2;
+        config.gossip_bytes = seed % 3 == 1 ? 8000 : config.gossip_bytes;
+        config.flush = 3;
+        run(&config);
+    }
+}
+
 static void same_seed_same_trace(void **state)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -203,7 +241,7 @@ int main(void)
         cmocka_unit_test(far_apart),        cmocka_unit_test(out_of_pages), cmocka_unit_test(full_queues),
         cmocka_unit_test(drains_and_flushes), cmocka_unit_test(partitions), cmocka_unit_test(stops_and_clocks),
         cmocka_unit_test(odd_nodes),        cmocka_unit_test(large_groups), cmocka_unit_test(other_routes),
-        cmocka_unit_test(same_seed_same_trace),
+        cmocka_unit_test(one_sided_reads),  cmocka_unit_test(wrong_counts), cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,8 @@
 
 #include "core/base/error.h"
 #include "net/net.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
+#include "tests/sim/world_pages.h"
 
 static const uint8_t GROUP_KEY[32] = "a key that simulated nodes share";
 static const uint64_t LONGEST_NS = 7200000000000u; /* of virtual time */
@@ -43,7 +44,9 @@ void world_defaults(struct world_config *config)
                                     .row_ns = 20000,
                                     .models = 1,
                                     .page_sizes = 1,
-                                    .classes = 1};
+                                    .classes = 1,
+                                    .read_ns = 5000,
+                                    .read_jitter_ns = 5000};
 }
 
 void world_fail(struct world *world, const char *format, ...)
@@ -113,7 +116,8 @@ static int open_transport(struct world_node *wn, struct error *err)
         wn->carrier->ops->destroy(wn->carrier);
         return status;
     }
-    wn->transport = tap_create(inner, wn);
+    struct transport *outer = wn->reads_pages ? pages_create(inner, wn) : inner;
+    wn->transport = outer ? tap_create(outer, wn) : NULL;
     return wn->transport ? 0 : error_set(err, HS_ERR_NO_MEMORY, "out of memory");
 }
 
@@ -143,6 +147,7 @@ int world_start_node(struct world_node *wn)
 {
     struct world *world = wn->world;
     struct error err = {0};
+    pages_bury(wn);
     int status = clock_env(wn);
     if (status == 0)
         status = open_transport(wn, &err);
@@ -178,14 +183,22 @@ void world_stop_node(struct world_node *wn, bool orderly)
     if (!orderly)
         sim_net_kill(world->net, wn->address);
     node_destroy(wn->node);
+    if (!orderly)
+        pages_crash(wn);
     wn->transport->ops->destroy(wn->transport);
     wn->backend->ops->destroy(wn->backend);
     metrics_destroy(wn->metrics);
 }
 
+static bool hears(const struct world_node *wn)
+{
+    return sim_carrier_waiting(wn->carrier) || pages_waiting(wn);
+}
+
 static uint64_t next_moment(const struct world *world)
 {
-    uint64_t next = sim_net_next_flight_ns(world->net);
+    uint64_t next = sim_net_next_flight_ns(world->net), read = pages_next_ns(world);
+    next = read < next ? read : next;
     next = world->clients_due_ns < next ? world->clients_due_ns : next;
     next = world->troubles_due_ns < next ? world->troubles_due_ns : next;
     for (uint32_t i = 0; i < world->n_nodes; i++) {
@@ -193,7 +206,7 @@ static uint64_t next_moment(const struct world *world)
         if (!world_node_runs(wn))
             continue;
         next = wn->next_ns < next ? wn->next_ns : next;
-        if (sim_carrier_waiting(wn->carrier))
+        if (hears(wn))
             return world->now_ns;
     }
     return next > world->now_ns ? next : world->now_ns;
@@ -203,7 +216,7 @@ static void step_nodes(struct world *world)
 {
     for (uint32_t i = 0; i < world->n_nodes; i++) {
         struct world_node *wn = &world->nodes[i];
-        if (!world_node_runs(wn) || (wn->next_ns > world->now_ns && !sim_carrier_waiting(wn->carrier)))
+        if (!world_node_runs(wn) || (wn->next_ns > world->now_ns && !hears(wn)))
             continue;
         uint64_t next_ns = node_step(wn->node, env_now_ns(&wn->env));
         wn->next_ns = clock_world_ns(&wn->clock, next_ns);
@@ -245,6 +258,7 @@ bool world_run_until(struct world *world, bool (*done)(struct world *), uint64_t
             return false;
         world->now_ns = next;
         sim_net_advance(world->net, next);
+        pages_advance(world);
         troubles_step(world);
         clients_step(world);
         step_nodes(world);
@@ -303,6 +317,8 @@ static void run_whole(struct world *world)
     char why[160] = "";
     if (!world_run_until(world, world_settled, world->now_ns + SETTLE_NS) && !all_believe(world, why, sizeof why))
         world_fail(world, "not settled: %s", why);
+    else
+        check_quiet(world);
     for (uint32_t i = 0; i < world->n_nodes; i++)
         check_names(&world->nodes[i]);
 }
@@ -329,6 +345,9 @@ static void make_node(struct world *world, uint32_t index)
     wn->page_tokens = PAGE_TOKENS[index / c->models % c->page_sizes];
     wn->class = index / c->models / c->page_sizes % c->classes;
     wn->liar = from_end < c->liars;
+    wn->miscount = from_end < c->miscounts ? (enum miscount)(1 + (index + c->seed) % (MISCOUNTS - 1)) : COUNTS_TRUE;
+    wn->reads_pages = from_end < c->one_sided;
+    wn->is_short = wn->reads_pages && index < c->unpublished;
     wn->route = route_of(c->route, index);
     uint32_t pages = index < c->small_pools ? (c->pages + 3) / 4 : c->pages;
     uint64_t times = from_end < c->slow ? c->slowness : 1;
@@ -359,7 +378,8 @@ static int open_world(struct world *world)
                                           .corrupt = c->corrupt}};
     rng_seed(&world->rng, c->seed);
     world->net = sim_net_create(&net);
-    if (!world->net)
+    world->reads = pages_open(c->seed);
+    if (!world->net || !world->reads)
         return HS_ERR_NO_MEMORY;
     world->n_nodes = c->nodes;
     for (uint32_t i = 0; i < c->nodes; i++)
@@ -406,11 +426,14 @@ void world_destroy(struct world *world)
     world->result->virtual_ns = world->now_ns;
     if (world->net)
         trace_wire(world);
-    for (uint32_t i = 0; i < world->n_nodes; i++)
+    for (uint32_t i = 0; i < world->n_nodes; i++) {
         if (world->nodes[i].up)
             world_stop_node(&world->nodes[i], true);
+        pages_bury(&world->nodes[i]);
+    }
     if (world->net)
         sim_net_destroy(world->net);
+    pages_close(world->reads);
     clients_destroy(world);
     troubles_destroy(world);
     free(world);

@@ -48,12 +48,18 @@ struct world_config {
     uint32_t stop, jump;                     /* not stepped for a while; its clock jumps ahead */
     uint32_t cut, one_way, split;            /* of links: a pair, one direction, the group in two */
     uint64_t trouble_ns;                     /* the longest that one of these lasts */
+    uint32_t blind;                          /* of nodes' memory: times that it cannot be read for a while */
     uint32_t slow, slowness;                 /* nodes whose backend takes slowness times as long */
     uint64_t step_ns, row_ns;                /* what a backend's step takes, and each row of it */
     uint32_t liars;                          /* nodes that lie about their load */
     uint32_t models, page_sizes, classes;    /* kinds of each in the group, 1: all alike */
     double drift;                            /* clocks run by up to this share too fast or too slow */
     double fail;                             /* share of backend steps that fail */
+    uint32_t miscounts;                      /* nodes whose digests state wrong counts */
+
+    uint32_t one_sided, unpublished;  /* nodes that read peers' digests and are read; those that cannot be read for want of memory */
+    uint64_t read_ns, read_jitter_ns; /* of a read, one way */
+    double torn, read_fail, read_lost; /* lost: ends only when the device gives it up, or its connection does */
 
     bool verbose;
 };
@@ -64,6 +70,7 @@ struct world_result {
     uint32_t forwarded;   /* FORWARD messages sent */
     uint64_t tokens, cached_tokens, prompt_tokens;
     uint64_t preemptions, takeovers;
+    uint64_t reads, reads_failed; /* one-sided ones that ended, and those of them that brought nothing */
     uint64_t virtual_ns;
     uint64_t steps;
     uint64_t trace;       /* hash of every client event with its time, and of the wire's counts: equal seeds give equal traces */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
 static const uint64_t SEED_BASE = 1000003; /* a request's sampling seed names it on the wire */
 static const uint64_t FIRST_NS = 500000000, POSTPONE_NS = 50000000;

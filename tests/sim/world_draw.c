@@ -77,6 +77,26 @@ static void draw_caps(struct world_config *c, struct rng *rng)
     c->replicas = one_in(rng, 10) ? between(rng, 8, 300) : 0;
 }
 
+/* Last, so that what a seed draws besides is as it was before there were reads. */
+static void draw_reads(struct world_config *c, struct rng *rng)
+{
+    uint32_t kind = (uint32_t)rng_below(rng, 4);
+    c->one_sided = kind < 2 ? 0 : kind == 2 ? c->nodes : between(rng, 1, c->nodes);
+    c->unpublished = one_in(rng, 5) ? between(rng, 1, (c->nodes + 1) / 2) : 0;
+    c->read_ns = 1000ull * (one_in(rng, 4) ? between(rng, 50, 3000) : between(rng, 1, 50));
+    c->read_jitter_ns = one_in(rng, 2) ? c->read_ns * between(rng, 1, 10) / 5 : 0;
+    c->torn = share(rng, 0.5);
+    c->read_fail = one_in(rng, 4) ? share(rng, 0.3) : 0;
+    c->read_lost = one_in(rng, 4) ? share(rng, 0.1) : 0;
+    c->blind = some(rng, 4);
+    c->miscounts = one_in(rng, 6) ? between(rng, 1, (c->nodes + 1) / 2) : 0;
+    uint64_t quick_ns = one_in(rng, 4) ? 1000000ull * between(rng, 1, 9) : 0;
+    if (!c->one_sided)
+        c->unpublished = c->blind = c->miscounts = 0;
+    else if (quick_ns)
+        c->gossip_ns = quick_ns;
+}
+
 void world_draw(struct world_config *config, uint64_t seed)
 {
     struct rng rng;
@@ -87,4 +107,5 @@ void world_draw(struct world_config *config, uint64_t seed)
     draw_wire(config, &rng);
     draw_troubles(config, &rng);
     draw_caps(config, &rng);
+    draw_reads(config, &rng);
 }

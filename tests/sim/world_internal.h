@@ -4,14 +4,10 @@
  *     world.c          nodes' lives, time, one run         world_options.c  settings as options
  *     world_clock.c    clocks of the nodes                 world_draw.c     a random mix of troubles from a seed
  *     world_trouble.c  faults: planned, begun, ended       world_clients.c  requests
- *     world_backend.c  null backend with a shadow          world_tap.c      the wire, seen at each node's transport; lies
+ *     world_backend.c  null backend with a shadow          world_tap.c      the wire, seen at each node's transport
+ *     world_pages.c    one-sided reads                     world_lies.c     what liars say of themselves instead
  *
- * and the checkers, each for one kind of promise; they look inside the nodes and change nothing:
- *
- *     check_answers.c  events of requests                  check_wire.c     what a node sends
- *     check_pages.c    pages and their owners              check_tree.c     contents of prefix caches
- *     check_idle.c     bounds, and nothing is left of work that is done
- *     check_truth.c    what peers believe of each other once it is quiet
+ * The checkers: check.h.
  */
 #ifndef HEARSAY_TESTS_SIM_WORLD_INTERNAL_H
 #define HEARSAY_TESTS_SIM_WORLD_INTERNAL_H
@@ -26,6 +22,12 @@
 enum { WORLD_HEADS = 6, WORLD_MAX_ANSWER = 80, WORLD_MAX_TAIL = 48, WORLD_PAGE_TOKENS = 16 };
 
 struct world;
+struct memory;
+struct pager;
+
+/* Why memory cannot be read for a while (world_pages.h), and what a digest's counts are instead of the truth (world_lies.c). */
+enum blindness { BLIND_NOT, BLIND_SILENT, BLIND_BROKEN, BLIND_ABSENT, BLINDNESSES };
+enum miscount { COUNTS_TRUE, COUNTS_NO_BLOCKS, COUNTS_MOST_BLOCKS, COUNTS_PROMISES, COUNTS_SHORT_PAGES, MISCOUNTS };
 
 /* A node's own idea of time: it may start anywhere, run fast or slow, and jump ahead, never back. */
 struct world_clock {
@@ -40,12 +42,17 @@ struct world_node {
     /* what it is, over all its lives */
     uint32_t model, page_tokens, class;
     bool liar;
+    enum miscount miscount;
+    bool reads_pages, is_short; /* is_short: of memory to publish */
     enum route_mode route;
     struct null_backend_config backend_config;
     struct world_clock clock;
     /* its present life */
     bool up, draining;
-    uint32_t stopped; /* troubles that keep it from running */
+    uint32_t stopped, n_blind; /* troubles that keep it from running, its memory from being read */
+    enum blindness blindness;
+    struct pager *pager;        /* NULL: no one-sided reads */
+    struct memory *left_memory; /* of the life before */
     struct env env, random;
     struct metrics *metrics;
     struct carrier *carrier;     /* the transport's */
@@ -58,6 +65,8 @@ struct world_node {
 };
 
 struct wire_check;
+struct wire_counts;
+struct writer;
 
 enum client_state { CLIENT_PLANNED, CLIENT_WAITING, CLIENT_DONE };
 
@@ -87,6 +96,7 @@ struct world {
     struct world_config config;
     struct world_result *result;
     struct sim_net *net;
+    struct world_reads *reads;
     struct rng rng;
     uint64_t now_ns;
     uint64_t streams; /* of random numbers given out */
@@ -96,6 +106,7 @@ struct world {
     uint32_t n_clients, cap_clients, n_open;
     uint64_t clients_due_ns; /* no client does anything before */
     uint64_t last_event_ns;  /* a client heard something */
+    struct wire_counts *headers_seen; /* check_quiet: [n_nodes][n_nodes] */
     uint64_t settled_at_ns;  /* when to look again whether all is settled */
     uint32_t *heads[WORLD_HEADS];
     uint32_t head_tokens[WORLD_HEADS];
@@ -156,25 +167,10 @@ uint64_t shadow_chain(uint64_t before, uint32_t token);
 
 /* world_tap.c: owns inner; shows check_wire what passes. NULL when out of memory. */
 struct transport *tap_create(struct transport *inner, struct world_node *node);
+/* Of the life that runs. */
+struct wire_check *tap_check(const struct transport *tap);
 
-/* check_answers.c */
-bool check_event(void *client, struct request *request, const struct request_event *event);
-
-/* check_wire.c */
-struct wire_check *wire_check_create(struct world_node *node, const struct transport *transport);
-void wire_check_destroy(struct wire_check *check);
-void wire_check_send(struct wire_check *check, const struct transport *transport, uint32_t peer, const uint8_t *data, size_t len,
-                     uint32_t flags);
-void wire_check_peer_up(struct wire_check *check, uint32_t peer);
-
-void check_pages(struct world_node *wn);
-void check_tree(struct world_node *wn);
-void check_names(struct world_node *wn); /* of the blocks in the tree, and that all are advertised */
-void check_bounds(struct world_node *wn);
-void check_idle(struct world_node *wn);
-void check_describe(const struct world_node *wn); /* what it is at, as notes */
-bool check_is_idle(const struct world_node *wn);
-bool check_is_full(const struct world_node *wn); /* rightly refuses new requests */
-bool check_believes(struct world_node *wn, struct world_node *other, char *why, size_t size);
+/* world_lies.c: whether the node says something else than the message, in *out. boot_id: its own. */
+bool lies_falsify(const struct world_node *node, uint64_t boot_id, const uint8_t *data, size_t len, struct writer *out);
 
 #endif

@@ -47,6 +47,7 @@
     F(NUMBER, cut, "cut", NULL, 0, 1000, "Pairs of nodes that lose sight of each other (0)")                     \
     F(NUMBER, one_way, "one-way", NULL, 0, 1000, "Pairs of which one does not hear the other (0)")               \
     F(NUMBER, split, "split", NULL, 0, 1000, "Partitions of the group in two (0)")                               \
+    F(NUMBER, blind, "blind", NULL, 0, 1000, "Nodes whose memory cannot be read one-sidedly for a while (0)")    \
     F(TIME, trouble_ns, "trouble", NULL, 0, 0, "The longest that a trouble lasts (8s)")                          \
     F(NUMBER, slow, "slow", "Nodes", 0, WORLD_MAX_NODES, "Nodes with a slow backend (0)")                        \
     F(NUMBER, slowness, "slowness", NULL, 1, 1000, "How many times slower (20)")                                 \
@@ -57,7 +58,15 @@
     F(NUMBER, page_sizes, "page-sizes", NULL, 1, 3, "Page sizes in the group (1)")                               \
     F(NUMBER, classes, "classes", NULL, 1, 4, "Arithmetic classes; over 1: forward only within one (1)")         \
     F(SHARE, drift, "drift", NULL, 0, 0.5, "Clocks run by up to this share fast or slow (0)")                    \
-    F(SHARE, fail, "fail", NULL, 0, 1, "Share of backend steps that fail (0)")
+    F(SHARE, fail, "fail", NULL, 0, 1, "Share of backend steps that fail (0)")                                   \
+    F(NUMBER, miscounts, "miscounts", NULL, 0, WORLD_MAX_NODES, "Nodes whose digests state wrong counts (0)")    \
+    F(NUMBER, one_sided, "one-sided", "Reads", 0, WORLD_MAX_NODES, "Nodes with one-sided reads (0)")             \
+    F(NUMBER, unpublished, "unpublished", NULL, 0, WORLD_MAX_NODES, "Of these, nodes without memory to publish (0)") \
+    F(TIME, read_ns, "read", NULL, 0, 0, "Delay of a read one way (5us)")                                        \
+    F(TIME, read_jitter_ns, "read-jitter", NULL, 0, 0, "Added to it at random (5us)")                            \
+    F(SHARE, torn, "torn", NULL, 0, 1, "Share of reads that are torn and repeated (0)")                          \
+    F(SHARE, read_fail, "read-fail", NULL, 0, 1, "Share of reads that fail (0)")                                 \
+    F(SHARE, read_lost, "read-lost", NULL, 0, 1, "Share of reads that end only when they are given up, after up to 20 s (0)")
 /* clang-format on */
 
 /* Seed, route, verbose and every field above. */

@@ -1,15 +1,12 @@
-/*
- * A transport that passes everything on, shows the checker what goes out, and in a node that lies puts other numbers into the load
- * of the digests.
- */
+/* A transport that passes everything on, shows the checkers what goes out, and lets a node that lies say something else. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/codec.h"
 #include "core/base/error.h"
-#include "core/cluster/wire.h"
-#include "tests/sim/world_internal.h"
+#include "tests/sim/check.h"
 
-enum { LONGEST_DIGEST = 9000 };
+enum { LONGEST_LIE = 9000 };
 
 struct tap {
     struct transport transport;
@@ -17,7 +14,6 @@ struct tap {
     struct world_node *node;
     struct wire_check *check;
     struct transport_info info;
-    uint32_t lie; /* which */
     uint8_t *joined;
     size_t cap_joined;
 };
@@ -46,51 +42,6 @@ static const uint8_t *join(struct tap *tap, const struct iovec *iov, int n, size
     return tap->joined;
 }
 
-static void lie_about(struct cluster_load *load, uint32_t lie)
-{
-    switch (lie) {
-    case 0: /* idle and very fast */
-        *load = (struct cluster_load){.prefill_tokens_per_s = 1e9f, .decode_step_s = 1e-9f, .free_pages = UINT32_MAX, .total_pages = UINT32_MAX};
-        break;
-    case 1: /* buried in work */
-        *load = (struct cluster_load){.waiting = UINT32_MAX,
-                                      .running = UINT32_MAX,
-                                      .prefill_tokens = UINT64_MAX,
-                                      .decode_tokens = UINT64_MAX,
-                                      .prefill_tokens_per_s = 1e-30f,
-                                      .decode_step_s = 1e30f,
-                                      .total_pages = 1};
-        break;
-    case 2: /* nobody should come */
-        load->push_back = true;
-        break;
-    default: /* nothing is known */
-        *load = (struct cluster_load){0};
-        break;
-    }
-}
-
-/* The digest with another load in *out; false: it is not one of our own, or has no room for the lie. */
-static bool falsify(struct tap *tap, const uint8_t *data, size_t len, struct writer *out)
-{
-    struct wire_message message;
-    if (!len || data[0] != WIRE_DIGEST || wire_decode(data, len, &message) < 0 ||
-        message.digest.header.epoch.boot_id != tap->info.boot_id)
-        return false;
-    struct wire_digest *digest = &message.digest;
-    lie_about(&digest->header.load, tap->lie);
-    wire_begin_digest(out, &digest->header, digest->hops_left, digest->delta.first);
-    struct reader runs = digest->delta.runs;
-    struct wire_run run;
-    while (wire_next_run(&runs, &run)) {
-        uint64_t names[LONGEST_DIGEST / sizeof(uint64_t)];
-        for (uint32_t i = 0; i < run.n; i++)
-            names[i] = wire_name(run.names, i);
-        wire_write_run(out, run.removed, names, run.n);
-    }
-    return !out->failed;
-}
-
 static int tap_send(struct transport *t, uint32_t peer, const struct iovec *iov, int n, uint32_t flags)
 {
     struct tap *tap = tap_of(t);
@@ -98,10 +49,10 @@ static int tap_send(struct transport *t, uint32_t peer, const struct iovec *iov,
     const uint8_t *data = join(tap, iov, n, &len);
     if (!data)
         return HS_ERR_NO_MEMORY;
-    uint8_t lies[LONGEST_DIGEST];
+    uint8_t lies[LONGEST_LIE];
     struct writer w;
     writer_init(&w, lies, tap->info.max_unreliable_bytes < sizeof lies ? tap->info.max_unreliable_bytes : sizeof lies);
-    if (tap->node->liar && falsify(tap, data, len, &w)) {
+    if (lies_falsify(tap->node, tap->info.boot_id, data, len, &w)) {
         struct iovec false_one = {lies, w.len};
         return tap->inner->ops->send(tap->inner, peer, &false_one, 1, flags);
     }
@@ -142,6 +93,8 @@ static int tap_poll(struct transport *t, uint64_t now_ns, struct transport_event
             wire_check_peer_up(tap_of(t)->check, events[i].peer);
         if (events[i].kind == TRANSPORT_PEER_UP || events[i].kind == TRANSPORT_PEER_DOWN)
             note_connection(tap_of(t), &events[i]);
+        if (events[i].kind == TRANSPORT_READ_DONE)
+            wire_check_read_done(tap_of(t)->check, &events[i]);
     }
     return got;
 }
@@ -163,12 +116,24 @@ static int tap_publish(struct transport *t, uint32_t region, uint32_t n_pages, u
 
 static int tap_write_page(struct transport *t, uint32_t region, uint32_t page, const void *data, uint32_t len)
 {
-    return tap_of(t)->inner->ops->write_page(tap_of(t)->inner, region, page, data, len);
+    struct tap *tap = tap_of(t);
+    uint8_t lies[LONGEST_LIE];
+    struct writer w;
+    writer_init(&w, lies, sizeof lies);
+    if (lies_falsify(tap->node, tap->info.boot_id, data, len, &w))
+        return tap->inner->ops->write_page(tap->inner, region, page, lies, (uint32_t)w.len);
+    int status = tap->inner->ops->write_page(tap->inner, region, page, data, len);
+    if (status == 0)
+        check_written(tap->node, region, page);
+    return status;
 }
 
 static int tap_read_page(struct transport *t, uint32_t peer, uint32_t region, uint32_t page, uint32_t expected, uint64_t cookie)
 {
-    return tap_of(t)->inner->ops->read_page(tap_of(t)->inner, peer, region, page, expected, cookie);
+    int status = tap_of(t)->inner->ops->read_page(tap_of(t)->inner, peer, region, page, expected, cookie);
+    if (status == 0)
+        wire_check_read(tap_of(t)->check, peer, region, page, expected);
+    return status;
 }
 
 static void tap_close_peer(struct transport *t, uint32_t peer)
@@ -210,6 +175,11 @@ static const struct transport_ops TAP_OPS = {.info = tap_info,
                                              .stats = tap_stats,
                                              .destroy = tap_destroy};
 
+struct wire_check *tap_check(const struct transport *t)
+{
+    return tap_of(t)->check;
+}
+
 struct transport *tap_create(struct transport *inner, struct world_node *node)
 {
     struct tap *tap = calloc(1, sizeof *tap);
@@ -218,7 +188,6 @@ struct transport *tap_create(struct transport *inner, struct world_node *node)
     tap->transport.ops = &TAP_OPS;
     tap->inner = inner;
     tap->node = node;
-    tap->lie = node->index % 4;
     inner->ops->info(inner, &tap->info);
     tap->check = wire_check_create(node, inner);
     if (!tap->check) {

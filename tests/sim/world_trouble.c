@@ -3,7 +3,7 @@
 
 #include "tests/sim/world_internal.h"
 
-enum trouble_kind { CRASH, LEAVE, DRAIN, FLUSH, STOP, JUMP, CUT, ONE_WAY, SPLIT, N_KINDS };
+enum trouble_kind { CRASH, LEAVE, DRAIN, FLUSH, STOP, JUMP, CUT, ONE_WAY, SPLIT, BLIND, N_KINDS };
 
 struct trouble {
     enum trouble_kind kind;
@@ -13,7 +13,7 @@ struct trouble {
     bool begun, done;
 };
 
-static const char *const NAMES[N_KINDS] = {"crash", "leave", "drain", "flush", "stop", "jump", "cut", "one-way", "split"};
+static const char *const NAMES[N_KINDS] = {"crash", "leave", "drain", "flush", "stop", "jump", "cut", "one-way", "split", "blindness"};
 static const uint64_t START_NS = 500000000; /* the first request; links may be in trouble before */
 
 static uint32_t n_serving(const struct world *world, uint32_t model)
@@ -62,6 +62,7 @@ static bool may_begin(const struct trouble *trouble, const struct world *world)
     case FLUSH:
         return world_node_runs(victim);
     case JUMP:
+    case BLIND:
         return true;
     case CUT:
     case ONE_WAY:
@@ -109,6 +110,10 @@ static void begin(struct trouble *trouble, struct world *world)
     case SPLIT:
         set_links(world, trouble, true);
         break;
+    case BLIND:
+        victim->n_blind++;
+        victim->blindness = (enum blindness)(1 + trouble->side % (BLINDNESSES - 1));
+        break;
     case N_KINDS:
         break;
     }
@@ -137,6 +142,9 @@ static void end(struct trouble *trouble, struct world *world)
     case ONE_WAY:
     case SPLIT:
         set_links(world, trouble, false);
+        break;
+    case BLIND:
+        victim->blindness = --victim->n_blind ? victim->blindness : BLIND_NOT;
         break;
     case FLUSH:
     case JUMP:
@@ -188,7 +196,7 @@ static void plan(struct world *world, enum trouble_kind kind, uint32_t n, uint64
 int troubles_create(struct world *world)
 {
     const struct world_config *c = &world->config;
-    const uint32_t counts[N_KINDS] = {c->crash, c->leave, c->drain, c->flush, c->stop, c->jump, c->cut, c->one_way, c->split};
+    const uint32_t counts[N_KINDS] = {c->crash, c->leave, c->drain, c->flush, c->stop, c->jump, c->cut, c->one_way, c->split, c->blind};
     uint32_t total = 0;
     for (int i = 0; i < N_KINDS; i++)
         total += counts[i];

@@ -231,6 +231,42 @@ static void test_other_page_size_is_left_out(void **state)
     digests_stop();
 }
 
+static bool is_odd_weight;
+
+/* Node 0 and node 2 know another weight of "gold" each, node 1 none. */
+static void run_with_weights(void)
+{
+    struct cluster_config config = world_config();
+    world_start(&digests.world, 3, 37, &config, &lan);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct cluster *c = digests.world.nodes[i].cluster;
+        assert_int_equal(cluster_set_weight(c, "silver", 1), 0); /* as if nothing was said */
+        if (i != 1 || !is_odd_weight)
+            assert_int_equal(cluster_set_weight(c, "gold", is_odd_weight && i == 2 ? 8 : 0.5f), 0);
+    }
+    world_run(&digests.world, 3 * SECOND);
+}
+
+static void test_other_weights_are_said_once(void **state)
+{
+    is_odd_weight = true;
+    assert_int_equal(count_lines(run_with_weights, "peer node1 gives tenant \"gold\" the weight 1, we 0.5 (1 such tenants)"), 1);
+    digests_stop();
+    assert_int_equal(count_lines(run_with_weights, "peer node2 gives tenant \"gold\" the weight 8, we 1 "), 1);
+    digests_stop();
+    assert_int_equal(count_lines(run_with_weights, "such tenants"), 6); /* each of each of two */
+    digests_stop();
+    is_odd_weight = false;
+    assert_int_equal(count_lines(run_with_weights, "such tenants"), 0);
+    char name[2] = "a";
+    struct cluster *c = digests.world.nodes[0].cluster;
+    for (uint32_t i = 2; i < CLUSTER_WEIGHTS_MAX; i++, name[0]++)
+        assert_int_equal(cluster_set_weight(c, name, 3), 0);
+    assert_int_equal(cluster_set_weight(c, "one more", 3), HS_ERR_LIMIT);
+    assert_int_equal(cluster_set_weight(c, "gold", 3), 0);
+    digests_stop();
+}
+
 static uint64_t late_seed;
 
 static void run_with_late_hellos(void)
@@ -303,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_slow_link_keeps_the_interval),
         cmocka_unit_test(test_other_model_is_left_out),
         cmocka_unit_test(test_other_page_size_is_left_out),
+        cmocka_unit_test(test_other_weights_are_said_once),
         cmocka_unit_test(test_odd_peers_are_told_by_name),
         cmocka_unit_test(test_other_class_only_matters_with_same_bits),
         cmocka_unit_test(test_large_group),

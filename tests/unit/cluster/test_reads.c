@@ -304,6 +304,105 @@ static int few_blocks(struct world *world, uint32_t reader, uint32_t origin, uin
     return 0;
 }
 
+/* ---- digests that do not fit together ---- */
+
+static uint32_t n_read_of_origin;
+
+static bool no_gossip(struct world *world, uint32_t from, uint32_t to, const uint8_t *data, size_t len)
+{
+    return data[0] >= WIRE_DIGEST && data[0] <= WIRE_PAGE;
+}
+
+/* One name of each page is missing, so that no state of the replica has the checksum that the header states. */
+static int short_pages(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
+{
+    struct wire_message message;
+    n_read_of_origin += origin == 0;
+    if (origin == 0 && region == REGION_SNAPSHOT && page < REGION_MANIFEST && wire_decode(data, *len, &message) == 0 && message.page.n)
+        *len -= 8;
+    return 0;
+}
+
+/* A header that promises changes which never come. */
+static int promises(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
+{
+    struct wire_message message;
+    struct writer w;
+    n_read_of_origin += origin == 0;
+    if (origin || region != REGION_HEAD || wire_decode(data, *len, &message) != 0)
+        return 0;
+    struct wire_header header = message.digest.header;
+    header.sequence += 100;
+    writer_init(&w, data, *len);
+    wire_begin_digest(&w, &header, 0, header.sequence + 1);
+    return 0;
+}
+
+static void test_what_does_not_fit_is_not_read_for_ever(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        digests_start(2, 172, &rdma);
+        struct cluster_config config = world_config();
+        world_crash(&digests.world, 1);
+        for (int changes = 0; changes < 4; changes++) { /* more than there are blocks: the snapshot is shorter */
+            digests_add(0, 250);
+            world_run(&digests.world, 100 * MS);
+            digests_drop(0, 250);
+            world_run(&digests.world, 100 * MS);
+        }
+        digests_add(0, 100);
+        world_run(&digests.world, SECOND);
+        digests.world.spoil = i ? promises : short_pages;
+        digests.world.is_dropped = no_gossip; /* messages would bring the truth */
+        world_boot(&digests.world, 1, &config);
+        world_run(&digests.world, 10 * SECOND);
+        n_read_of_origin = 0;
+        world_run(&digests.world, 10 * SECOND);
+        printf("    %u reads in 10 s, %u of %zu blocks\n", n_read_of_origin, world_view(&digests.world, 1, 0).replica_blocks, digests.held[0].len);
+        assert_true(n_read_of_origin <= 10 * (10 + 257 + 8)); /* headers; every second a manifest with its pages, or the log */
+        assert_int_equal(world_view(&digests.world, 1, 0).state, CLUSTER_PEER_ALIVE);
+        digests.world.spoil = NULL;
+        digests.world.is_dropped = NULL;
+        if (!i)
+            digests_until_equal(40 * SECOND);
+        digests_stop();
+    }
+}
+
+static int most_blocks(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
+{
+    struct wire_message message;
+    struct writer w;
+    if (region != REGION_HEAD || wire_decode(data, *len, &message) != 0)
+        return 0;
+    struct wire_header header = message.digest.header;
+    header.n_blocks = UINT32_MAX;
+    writer_init(&w, data, *len);
+    wire_begin_digest(&w, &header, 0, header.sequence + 1);
+    return 0;
+}
+
+/* A header that states more blocks than there can be: what its pages may cost is not believed to be as much. */
+static void test_too_many_blocks_are_not_paid_for(void **state)
+{
+    digests_start(2, 173, &rdma);
+    struct cluster_config config = world_config();
+    world_crash(&digests.world, 1);
+    digests_add(0, 250);
+    world_run(&digests.world, SECOND);
+    cluster_new_epoch(digests.world.nodes[0].cluster); /* so that the log does not begin where the reader is */
+    digests_forget(0);
+    for (int i = 0; i < 70; i++) {
+        digests_add(0, 256);
+        world_run(&digests.world, 300 * MS);
+    }
+    digests.world.spoil = most_blocks;
+    digests.world.is_dropped = only_probes;
+    world_boot(&digests.world, 1, &config);
+    printf("    equal after %.0f ms\n", (double)digests_until_equal(30 * SECOND) / 1e6);
+    digests_stop();
+}
+
 /* Pages longer than the header lets a reader expect: they count against the rate all the same. */
 static void test_byte_rate_holds_for_longer_pages(void **state)
 {
@@ -373,6 +472,8 @@ int main(void)
         cmocka_unit_test(test_one_side_cannot),
         cmocka_unit_test(test_byte_rate_holds_for_reads),
         cmocka_unit_test(test_byte_rate_holds_for_longer_pages),
+        cmocka_unit_test(test_what_does_not_fit_is_not_read_for_ever),
+        cmocka_unit_test(test_too_many_blocks_are_not_paid_for),
         cmocka_unit_test(test_idle_origin_hears_nothing),
         cmocka_unit_test(test_large_group),
     };

@@ -9,7 +9,7 @@
 #include "core/base/rng.h"
 #include "core/cluster/wire.h"
 
-enum { N_SAMPLES = 13 };
+enum { N_SAMPLES = 14 };
 
 struct sample {
     uint8_t data[4096];
@@ -78,6 +78,8 @@ static int make_samples(void **state)
     wire_write_page(start(11), epoch, 99, 255, names, 20);
     struct wire_intent intent = {.id = 5, .target_boot_id = 6, .ttl_ms = 7, .ready_ms = 8, .uncached_tokens = 9, .n = 4};
     wire_write_intent(start(12), &intent, names);
+    const struct cluster_weight weights[] = {{"gold", 4}, {"", 0.5f}};
+    wire_write_weights(start(13), weights, 2);
     return 0;
 }
 
@@ -119,6 +121,31 @@ static void test_digest_fields(void **state)
     assert_false(wire_next_run(&m.digest.delta.runs, &run));
 }
 
+static void test_weights(void **state)
+{
+    struct wire_message m;
+    struct cluster_weight weight, many[CLUSTER_WEIGHTS_MAX + 1];
+    uint8_t buffer[8192];
+    struct writer w;
+    assert_int_equal(wire_decode(samples[13].data, samples[13].w.len, &m), 0);
+    assert_true(wire_next_weight(&m.weights, &weight) && weight.weight == 4);
+    assert_string_equal(weight.tenant, "gold");
+    assert_true(wire_next_weight(&m.weights, &weight) && weight.weight == 0.5f);
+    assert_string_equal(weight.tenant, "");
+    assert_false(wire_next_weight(&m.weights, &weight));
+    for (uint32_t n = CLUSTER_WEIGHTS_MAX; n <= CLUSTER_WEIGHTS_MAX + 1; n++) {
+        for (uint32_t i = 0; i < n; i++)
+            many[i] = (struct cluster_weight){"t", 2};
+        writer_init(&w, buffer, sizeof buffer);
+        wire_write_weights(&w, many, n);
+        assert_int_equal(wire_decode(buffer, w.len, &m), n > CLUSTER_WEIGHTS_MAX ? HS_ERR_PROTOCOL : 0);
+    }
+    many[0].weight = 0;
+    writer_init(&w, buffer, sizeof buffer);
+    wire_write_weights(&w, many, 1);
+    assert_int_equal(wire_decode(buffer, w.len, &m), HS_ERR_PROTOCOL);
+}
+
 static void test_rejects(void **state)
 {
     struct wire_message m;
@@ -153,6 +180,7 @@ static uint64_t consume(struct wire_message *m)
     uint64_t sum = 0;
     struct wire_member at;
     struct wire_run run;
+    struct cluster_weight weight;
     struct wire_members members = m->kind == WIRE_MEMBERS ? m->members : m->probe.members;
     switch (m->kind) {
     case WIRE_MEMBERS:
@@ -179,6 +207,11 @@ static uint64_t consume(struct wire_message *m)
     case WIRE_INTENT:
         for (uint32_t i = 0; i < m->intent.n; i++)
             sum += wire_name(m->intent.blocks, i);
+        break;
+    case WIRE_WEIGHTS:
+        while (wire_next_weight(&m->weights, &weight))
+            sum += strlen(weight.tenant);
+        assert_int_equal(m->weights.left, 0);
         break;
     default:
         break;
@@ -225,7 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_digest_fields),
-        cmocka_unit_test(test_rejects),
+        cmocka_unit_test(test_weights), cmocka_unit_test(test_rejects),
         cmocka_unit_test(test_mutations),
     };
     return cmocka_run_group_tests(tests, make_samples, NULL);
