@@ -23,6 +23,8 @@ enum {
     SOCKET_BUFFER_BYTES = 8 << 20,
     RECEIVE_MESSAGES = 32,
     RECEIVE_BYTES = 65536, /* the longest datagram, or run of datagrams that the kernel joined */
+    KEPT_SPACES = 64,      /* of those at most so many may be kept */
+    KEEP_BYTES = 1024,     /* a shorter datagram is not worth a space */
     STREAM_STREAK = 3,     /* looks in a row that found something make a stream, */
     LONE_LOOKS = 64,       /* so many that found one datagram end it */
     SEND_MESSAGES = 64,
@@ -34,6 +36,14 @@ enum {
 union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t))];
+};
+
+/* Memory that one message is received into. */
+struct space {
+    uint8_t *data; /* [RECEIVE_BYTES] */
+    uint32_t kept; /* datagrams in it that are */
+    bool detached; /* no message's any more: free with the last of them */
+    struct space *next_free;
 };
 
 struct udp {
@@ -49,7 +59,10 @@ struct udp {
     struct iovec in_iov[RECEIVE_MESSAGES];
     struct sockaddr_storage in_from[RECEIVE_MESSAGES];
     union control in_control[RECEIVE_MESSAGES];
-    uint8_t *in_data; /* [RECEIVE_MESSAGES][RECEIVE_BYTES] */
+    struct space *in_space[RECEIVE_MESSAGES];
+    struct space spaces[RECEIVE_MESSAGES + KEPT_SPACES], *free_spaces;
+    uint32_t n_kept;
+    uint8_t *in_data; /* of all spaces */
     uint32_t in_len, current, offset;
     bool streaming;              /* many are asked for, and the kernel may join them */
     uint32_t streak, lone_looks; /* looks in a row that found something; that found one datagram */
@@ -200,10 +213,52 @@ static void set_joining(struct udp *self, bool on)
     self->streak = self->lone_looks = 0;
 }
 
+/* ---- spaces ---- */
+
+/* Messages get others in place of spaces with datagrams that are kept: there are as many free ones as may be. */
+static void replace_kept(struct udp *self)
+{
+    for (uint32_t i = 0; i < self->in_len; i++) {
+        struct space *space = self->in_space[i];
+        if (space->kept == 0)
+            continue;
+        space->detached = true;
+        self->in_space[i] = self->free_spaces;
+        self->free_spaces = self->free_spaces->next_free;
+        self->in_iov[i].iov_base = self->in_space[i]->data;
+    }
+}
+
+static void *udp_keep(struct carrier *carrier, void *held)
+{
+    struct udp *self = self_of(carrier);
+    struct space *space = held;
+    if (space->kept == 0 && self->n_kept == KEPT_SPACES)
+        return NULL;
+    self->n_kept += space->kept++ == 0;
+    return space;
+}
+
+static void udp_release(struct carrier *carrier, void *kept)
+{
+    struct udp *self = self_of(carrier);
+    struct space *space = kept;
+    if (--space->kept > 0)
+        return;
+    self->n_kept--;
+    if (space->detached) {
+        space->detached = false;
+        space->next_free = self->free_spaces;
+        self->free_spaces = space;
+    }
+}
+
+/* ---- looking ---- */
+
 static int look_for_one(struct udp *self)
 {
     socklen_t from_len = sizeof self->in_from[0];
-    ssize_t len = recvfrom(self->fd, self->in_data, RECEIVE_BYTES, MSG_DONTWAIT, (struct sockaddr *)&self->in_from[0], &from_len);
+    ssize_t len = recvfrom(self->fd, self->in_space[0]->data, RECEIVE_BYTES, MSG_DONTWAIT, (struct sockaddr *)&self->in_from[0], &from_len);
     if (len < 0)
         return -1;
     self->in[0].msg_len = (uint32_t)len;
@@ -233,6 +288,7 @@ static int look_for_many(struct udp *self)
  * are. */
 static int refill(struct udp *self)
 {
+    replace_kept(self);
     self->current = self->offset = self->in_len = 0;
     int n = self->streaming ? look_for_many(self) : look_for_one(self);
     if (n < 0) {
@@ -256,10 +312,11 @@ static int udp_receive(struct carrier *carrier, struct carrier_datagram *datagra
         uint32_t total = self->in[self->current].msg_len, segment = segment_bytes(self, self->current);
         struct carrier_address from;
         udp_address_from_sockaddr(&self->in_from[self->current], &from);
-        uint8_t *data = self->in_data + (size_t)self->current * RECEIVE_BYTES;
+        struct space *space = self->in_space[self->current];
         while (count < n && self->offset < total) {
             uint32_t len = total - self->offset < segment ? total - self->offset : segment;
-            datagrams[count++] = (struct carrier_datagram){.address = from, .data = data + self->offset, .len = len};
+            datagrams[count++] = (struct carrier_datagram){
+                .address = from, .data = space->data + self->offset, .len = len, .held = len >= KEEP_BYTES ? space : NULL};
             self->offset += len;
             self->stats.received_datagrams++;
             self->stats.received_bytes += len;
@@ -362,6 +419,8 @@ static const struct carrier_ops udp_ops = {
     .format = udp_format,
     .send = udp_send,
     .receive = udp_receive,
+    .keep = udp_keep,
+    .release = udp_release,
     .local = udp_local,
     .wait_fd = udp_wait_fd,
     .stats = udp_stats,
@@ -417,8 +476,16 @@ static int bind_socket(struct udp *self, const char *text, const struct carrier_
 
 static void link_receive_buffers(struct udp *self)
 {
+    for (uint32_t i = 0; i < RECEIVE_MESSAGES + KEPT_SPACES; i++)
+        self->spaces[i].data = self->in_data + (size_t)i * RECEIVE_BYTES;
+    for (uint32_t i = 0; i < KEPT_SPACES; i++) {
+        struct space *space = &self->spaces[RECEIVE_MESSAGES + i];
+        space->next_free = self->free_spaces;
+        self->free_spaces = space;
+    }
     for (uint32_t i = 0; i < RECEIVE_MESSAGES; i++) {
-        self->in_iov[i] = (struct iovec){.iov_base = self->in_data + (size_t)i * RECEIVE_BYTES, .iov_len = RECEIVE_BYTES};
+        self->in_space[i] = &self->spaces[i];
+        self->in_iov[i] = (struct iovec){.iov_base = self->spaces[i].data, .iov_len = RECEIVE_BYTES};
         self->in[i].msg_hdr = (struct msghdr){
             .msg_name = &self->in_from[i], .msg_iov = &self->in_iov[i], .msg_iovlen = 1, .msg_control = self->in_control[i].bytes};
     }
@@ -444,7 +511,7 @@ int udp_carrier_create(const char *bind_text, uint32_t datagram_bytes, struct ca
     self->fd = -1;
     self->family = address.len == 6 ? AF_INET : AF_INET6;
     self->mtu = datagram_bytes ? datagram_bytes : udp_address_is_loopback_address(&address) ? LOOPBACK_PAYLOAD : ETHERNET_PAYLOAD;
-    self->in_data = malloc((size_t)RECEIVE_MESSAGES * RECEIVE_BYTES);
+    self->in_data = malloc((size_t)(RECEIVE_MESSAGES + KEPT_SPACES) * RECEIVE_BYTES);
     if (self->in_data == NULL) {
         status = error_set(err, HS_ERR_NO_MEMORY, "out of memory for the buffers of the UDP socket %s", bind_text);
         goto fail;
