@@ -75,7 +75,7 @@ static void cluster_message(struct writer *w, enum wire_kind kind)
 static void save_cluster(void)
 {
     static const char *const kinds[WIRE_KINDS] = {NULL,   "hello",  "members", "ping",     "ping_request", "ack",  "nack",
-                                                  "leave", "digest", "pull",    "manifest", "page_request", "page", "intent"};
+                                                  "leave", "digest", "pull",    "manifest", "page_request", "page", "intent", "weights"};
     static uint8_t bytes[BYTES];
     for (int kind = WIRE_HELLO; kind < WIRE_KINDS; kind++) {
         struct writer w;
