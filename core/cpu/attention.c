@@ -4,15 +4,21 @@
  * sequence; each gives a softmax state of its own, and states are merged in ascending order (online softmax, Milakov and
  * Gimelshein, arXiv 1805.02867). So the arithmetic of a row depends on its position alone, whether one worker goes through the
  * segments or many share them. Weights are powers of two: rotation multiplies queries by log2(e) along with their scale.
+ *
+ * Tasks are shared out head by head (work_share.h): the blocks of a head find its keys in cache, rows that stand side by side in a
+ * tile are mostly written by one worker, and while that is at one task it asks memory for what the next one reads first.
  */
+#include "core/cpu/attention.h"
+
 #include "core/base/panic.h"
 #include "core/cpu/forward.h"
 
 enum {
     TILES_PER_SEGMENT = CPU_KV_SEGMENT / CPU_KEY_TILE,
-    TILES_AHEAD = 8,       /* what is asked of memory lies so many tiles on */
-    CHUNKS_PER_WORKER = 4, /* of split tasks: enough to even out */
-    LINE_FLOATS = 16,      /* in a cache line */
+    KEY_PAIR = 2 * CPU_KEY_TILE, /* whatever else the block sees, a key has its place in softmax_segment's pairs */
+    TILES_AHEAD = 8,             /* what is asked of memory lies so many tiles on */
+    LINE_FLOATS = 16,            /* in a cache line */
+    LINE_SHORTS = 32,
 };
 
 struct task {
@@ -55,45 +61,56 @@ static uint32_t span_queries(const struct forward *f, uint32_t span)
     return (f->first_row[span + 1] - f->first_row[span]) * group_size(f);
 }
 
-static uint32_t span_tasks(const struct forward *f, uint32_t span)
+static uint32_t span_blocks(const struct forward *f, uint32_t span)
 {
-    uint32_t queries = span_queries(f, span);
-    return (queries + f->kernels->tile_rows - 1) / f->kernels->tile_rows * f->model->n_kv_heads;
+    return (span_queries(f, span) + f->kernels->tile_rows - 1) / f->kernels->tile_rows;
 }
 
-void attention_plan(struct forward *f)
+/* Of all spans, for each KV head. */
+static uint32_t n_blocks(const struct forward *f)
 {
-    uint32_t n_tasks = 0, longest = 0;
-    for (uint32_t s = 0; s < f->step->n_spans; s++) {
-        const struct step_span *span = &f->step->spans[s];
-        uint32_t length = span->position + span->n_tokens;
-        f->first_task[s] = n_tasks;
-        n_tasks += span_tasks(f, s);
-        longest = length > longest ? length : longest;
-    }
-    f->first_task[f->step->n_spans] = n_tasks;
-    /* Too few tasks for the workers: share out the segments too, if their states fit. */
-    uint32_t segments = (longest + CPU_KV_SEGMENT - 1) / CPU_KV_SEGMENT;
-    bool split = f->n_workers > 1 && n_tasks < 3 * f->n_workers && (uint64_t)n_tasks * segments <= f->n_partials;
-    f->n_segments = split ? segments : 1;
-    f->n_split_chunks = 0;
-    if (f->n_segments > 1)
-        f->n_split_chunks = fewer(n_tasks * segments, CHUNKS_PER_WORKER * f->n_workers);
+    return f->first_block[f->step->n_spans];
 }
 
 static uint32_t n_tasks(const struct forward *f)
 {
-    return f->first_task[f->step->n_spans];
+    return n_blocks(f) * f->model->n_kv_heads;
 }
 
-uint32_t attention_chunks(const struct forward *f)
+void attention_plan(struct forward *f)
 {
-    return f->n_segments > 1 ? f->n_split_chunks : n_tasks(f);
+    uint32_t longest = 0;
+    f->first_block[0] = 0;
+    for (uint32_t s = 0; s < f->step->n_spans; s++) {
+        const struct step_span *span = &f->step->spans[s];
+        uint32_t length = span->position + span->n_tokens;
+        f->first_block[s + 1] = f->first_block[s] + span_blocks(f, s);
+        longest = length > longest ? length : longest;
+    }
+    /* Too few tasks for the workers: share out the segments too, if their states fit. */
+    uint32_t segments = (longest + CPU_KV_SEGMENT - 1) / CPU_KV_SEGMENT;
+    bool split = f->n_workers > 1 && n_tasks(f) < 3 * f->n_workers && (uint64_t)n_tasks(f) * segments <= f->n_partials;
+    f->n_segments = split ? segments : 1;
 }
 
-uint32_t attention_merge_chunks(const struct forward *f)
+bool attention_may_rotate(const struct forward *f)
 {
-    return f->n_segments > 1 ? n_tasks(f) : 0;
+    return f->n_outputs == f->n_rows && n_blocks(f) == f->step->n_spans;
+}
+
+static struct work_run own_items(const struct forward *f, uint32_t worker)
+{
+    const uint64_t n = (uint64_t)n_tasks(f) * f->n_segments;
+    return (struct work_run){(uint32_t)(n * worker / f->n_workers), (uint32_t)(n * (worker + 1) / f->n_workers)};
+}
+
+uint32_t attention_start(struct forward *f)
+{
+    for (uint32_t w = 0; w < f->n_workers; w++)
+        work_share_set(&f->shares[w], own_items(f, w));
+    for (uint32_t i = 0; f->n_segments > 1 && i < n_tasks(f); i++)
+        atomic_store_explicit(&f->n_attended[i], 0, memory_order_relaxed);
+    return fewer(f->n_workers, n_tasks(f) * f->n_segments);
 }
 
 static void find_seen(const struct forward *f, struct task *task)
@@ -111,27 +128,24 @@ static void find_seen(const struct forward *f, struct task *task)
 
 static struct task find_task(const struct forward *f, uint32_t index)
 {
-    uint32_t low = 0, high = f->step->n_spans;
+    uint32_t low = 0, high = f->step->n_spans, within = index % n_blocks(f);
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (f->first_task[middle] <= index)
+        if (f->first_block[middle] <= within)
             low = middle;
         else
             high = middle;
     }
     const struct step_span *span = &f->step->spans[low];
-    uint32_t queries = span_queries(f, low), block_size = f->kernels->tile_rows;
-    uint32_t within = index - f->first_task[low];
-    /* Later blocks see more keys: they go first, so that the last chunks of the stage are short. */
-    uint32_t turn = within / f->model->n_kv_heads, block = (queries + block_size - 1) / block_size - 1 - turn;
-    uint32_t first = block * block_size;
+    /* Later blocks see more keys: they go first, so that the last tasks are short. */
+    uint32_t turn = within - f->first_block[low], first = (span_blocks(f, low) - 1 - turn) * f->kernels->tile_rows;
     struct task task = {
         .span = span,
         .first_row = f->first_row[low],
         .first_position = span->position + f->first_index[low],
-        .kv_head = within % f->model->n_kv_heads,
+        .kv_head = index / n_blocks(f),
         .first_query = first,
-        .n_queries = fewer(queries - first, block_size),
+        .n_queries = fewer(span_queries(f, low) - first, f->kernels->tile_rows),
         .first = turn == 0,
     };
     find_seen(f, &task);
@@ -140,17 +154,29 @@ static struct task find_task(const struct forward *f, uint32_t index)
 
 /* ---- one segment ---- */
 
-static void pack_queries(const struct forward *f, const struct task *task, float *packed)
+static void pack_queries(const struct forward *f, const struct task *task, const struct worker_scratch *scratch)
 {
     const struct model_desc *m = f->model;
     const uint32_t group = group_size(f);
-    const size_t row_size = (m->n_heads + 2 * (size_t)m->n_kv_heads) * m->d_head;
     const float *queries[CPU_MAX_TILE_ROWS];
     for (uint32_t q = 0; q < task->n_queries; q++) {
-        uint32_t index = task->first_query + q;
-        queries[q] = f->qkv + (task->first_row + index / group) * row_size + (task->kv_head * group + index % group) * m->d_head;
+        uint32_t index = task->first_query + q, row = task->first_row + index / group, head = task->kv_head * group + index % group;
+        queries[q] = f->qkv + (size_t)row * forward_qkv_size(f) + (size_t)head * m->d_head;
+        if (f->rotates_late) { /* other workers may be at other segments for the same query */
+            float *rotated = scratch->rows + (size_t)q * m->d_head;
+            forward_rotate_query(f, row, head, rotated);
+            queries[q] = rotated;
+        }
     }
-    f->kernels->pack_rows(queries, task->n_queries, m->d_head, packed, task->n_queries);
+    f->kernels->pack_rows(queries, task->n_queries, m->d_head, scratch->queries, task->n_queries);
+}
+
+/* The new keys and values that fall into the segment, if that has been left to the task. */
+static void store_keys(const struct forward *f, uint32_t worker, const struct task *task, uint32_t segment)
+{
+    for (uint32_t i = 0; f->rotates_late && i < task->n_queries / group_size(f); i++)
+        if ((task->first_position + i) / CPU_KV_SEGMENT == segment)
+            forward_store_key(f, worker, task->first_row + i, task->kv_head);
 }
 
 /*
@@ -187,12 +213,19 @@ static uint32_t place_tiles(const struct forward *f, const struct task *task, ui
     return i;
 }
 
-static void find_tiles(const struct forward *f, const struct task *task, uint32_t segment, struct segment_tiles *out)
+/* Writes the first tiles of the task's keys, n at most; returns how many there are. */
+static uint32_t place_first_tiles(const struct forward *f, const struct task *task, uint32_t n, const uint16_t **keys)
+{
+    return place_tiles(f, task, task->seen[0].first / KEY_PAIR * KEY_PAIR, task->seen[task->n_queries - 1].last, n, keys, NULL);
+}
+
+/* next: the task that the worker probably does after this one, or NULL. */
+static void find_tiles(const struct forward *f, const struct task *task, uint32_t segment, const struct task *next,
+                       struct segment_tiles *out)
 {
     const uint32_t base = segment * CPU_KV_SEGMENT, all_end = task->seen[task->n_queries - 1].last;
     const uint32_t end = clamp(all_end, base, base + CPU_KV_SEGMENT);
-    const uint32_t pair = 2 * CPU_KEY_TILE; /* whatever else the block sees, a key has its place in softmax_segment's pairs */
-    const uint32_t first = clamp(task->seen[0].first, base, end) / pair * pair;
+    const uint32_t first = clamp(task->seen[0].first, base, end) / KEY_PAIR * KEY_PAIR;
     const uint16_t *values[TILES_PER_SEGMENT];
     out->n = place_tiles(f, task, first, end, TILES_PER_SEGMENT, out->tiles, values);
     for (uint32_t i = 0; i < out->n; i++)
@@ -201,18 +234,23 @@ static void find_tiles(const struct forward *f, const struct task *task, uint32_
         out->seen[q] = range_within(task->seen[q], first, base + CPU_KV_SEGMENT);
     if (!task->first || out->n == 0)
         return;
-    /* Behind them the first keys of the next segment, if there is one. */
-    const uint16_t **next = out->tiles + 2 * out->n;
-    for (uint32_t i = place_tiles(f, task, base + CPU_KV_SEGMENT, all_end, TILES_AHEAD, next, NULL); i < TILES_AHEAD; i++)
-        next[i] = next[-1];
+    /* Behind them the first keys of what is read next. */
+    const uint16_t **after = out->tiles + 2 * out->n;
+    uint32_t n = place_tiles(f, task, base + CPU_KV_SEGMENT, all_end, TILES_AHEAD, after, NULL);
+    if (n == 0 && next && next->first)
+        n = place_first_tiles(f, next, TILES_AHEAD, after);
+    for (; n < TILES_AHEAD; n++)
+        after[n] = after[(int)n - 1];
 }
 
-static void attend_segment(const struct forward *f, const struct task *task, uint32_t segment, const struct worker_scratch *scratch,
-                           struct attention_state *out)
+static void attend_segment(const struct forward *f, uint32_t worker, const struct task *task, uint32_t segment,
+                           const struct task *next, struct attention_state *out)
 {
     const struct cpu_kernels *k = f->kernels;
+    const struct worker_scratch *scratch = &f->scratch[worker];
     struct segment_tiles s;
-    find_tiles(f, task, segment, &s);
+    store_keys(f, worker, task, segment);
+    find_tiles(f, task, segment, next, &s);
     const uint16_t *const *values = s.tiles + s.n;
     k->score_keys(scratch->queries, task->n_queries, f->kv->d_head, s.tiles, s.n, task->first ? s.tiles + TILES_AHEAD : NULL,
                   scratch->scores, CPU_KV_SEGMENT);
@@ -243,42 +281,19 @@ static void write_output(struct forward *f, const struct task *task, struct atte
     }
 }
 
-/* ---- stages ---- */
+/* ---- whole tasks ---- */
 
-/* A run of segments, of one task after the other; their states are merged when all are there. */
-static void attend_split(struct forward *f, const struct worker_scratch *scratch, uint32_t first, uint32_t last)
-{
-    struct task task;
-    for (uint32_t i = first, in_task = UINT32_MAX; i < last; i++) {
-        if (i / f->n_segments != in_task) {
-            in_task = i / f->n_segments;
-            task = find_task(f, in_task);
-            pack_queries(f, &task, scratch->queries);
-        }
-        uint32_t segment = i % f->n_segments;
-        struct key_range segments = visible_segments(&task);
-        if (segment >= segments.first && segment < segments.last)
-            attend_segment(f, &task, segment, scratch, &f->partials[i]);
-    }
-}
-
-void attention_run(struct forward *f, uint32_t worker, uint32_t chunk)
+static void attend(struct forward *f, uint32_t worker, const struct task *task, const struct task *next)
 {
     struct worker_scratch *scratch = &f->scratch[worker];
-    if (f->n_segments > 1) {
-        const uint32_t n = n_tasks(f) * f->n_segments;
-        attend_split(f, scratch, n * chunk / f->n_split_chunks, n * (chunk + 1) / f->n_split_chunks);
-        return;
-    }
-    struct task task = find_task(f, chunk);
-    pack_queries(f, &task, scratch->queries);
-    struct key_range segments = visible_segments(&task);
-    attend_segment(f, &task, segments.first, scratch, &scratch->total);
+    const struct key_range segments = visible_segments(task);
+    pack_queries(f, task, scratch);
+    attend_segment(f, worker, task, segments.first, next, &scratch->total);
     for (uint32_t segment = segments.first + 1; segment < segments.last; segment++) {
-        attend_segment(f, &task, segment, scratch, &scratch->part);
-        f->kernels->merge_states(task.n_queries, f->kv->d_padded, &scratch->part, &scratch->total);
+        attend_segment(f, worker, task, segment, next, &scratch->part);
+        f->kernels->merge_states(task->n_queries, f->kv->d_padded, &scratch->part, &scratch->total);
     }
-    write_output(f, &task, &scratch->total);
+    write_output(f, task, &scratch->total);
 }
 
 /* Other workers wrote them: all lines are under way before the first is needed. */
@@ -292,14 +307,68 @@ static void ask_for_states(const struct forward *f, const struct attention_state
     }
 }
 
-void attention_merge(struct forward *f, uint32_t worker, uint32_t chunk)
+static void merge_segments(struct forward *f, const struct task *task, struct attention_state *states)
 {
-    struct task task = find_task(f, chunk);
-    struct key_range segments = visible_segments(&task);
-    struct attention_state *states = &f->partials[(size_t)chunk * f->n_segments];
+    const struct key_range segments = visible_segments(task);
     hs_assert(segments.last <= f->n_segments);
-    ask_for_states(f, states + segments.first, segments.last - segments.first, task.n_queries);
+    ask_for_states(f, states + segments.first, segments.last - segments.first, task->n_queries);
     for (uint32_t segment = segments.first + 1; segment < segments.last; segment++)
-        f->kernels->merge_states(task.n_queries, f->kv->d_padded, &states[segment], &states[segments.first]);
-    write_output(f, &task, &states[segments.first]);
+        f->kernels->merge_states(task->n_queries, f->kv->d_padded, &states[segment], &states[segments.first]);
+    write_output(f, task, &states[segments.first]);
+}
+
+/* One segment of a task that is split. *packed: the task whose queries the worker has ready. Who ends the last one merges them all. */
+static void attend_part(struct forward *f, uint32_t worker, uint32_t item, const struct task *task, const struct task *next,
+                        uint32_t *packed)
+{
+    const uint32_t index = item / f->n_segments, segment = item % f->n_segments;
+    const struct key_range segments = visible_segments(task);
+    if (segment < segments.first || segment >= segments.last)
+        return;
+    if (*packed != index)
+        pack_queries(f, task, &f->scratch[worker]);
+    *packed = index;
+    attend_segment(f, worker, task, segment, next, &f->partials[item]);
+    /* Release: the state is there. Acquire: so are those of whoever counted before. */
+    if (atomic_fetch_add_explicit(&f->n_attended[index], 1, memory_order_acq_rel) + 1 == segments.last - segments.first)
+        merge_segments(f, task, &f->partials[(size_t)index * f->n_segments]);
+}
+
+void attention_run(struct forward *f, uint32_t worker)
+{
+    struct task task, next;
+    uint32_t index = UINT32_MAX, next_index = UINT32_MAX, packed = UINT32_MAX;
+    for (struct work_run taken; work_share_take(f->shares, f->n_workers, worker, 1, &taken);) {
+        if (taken.first / f->n_segments != index) {
+            const bool starts = index == UINT32_MAX;
+            index = taken.first / f->n_segments;
+            task = index == next_index ? next : find_task(f, index);
+            task.first |= starts;
+        }
+        const struct work_run left = work_share_left(&f->shares[worker]);
+        const bool goes_on = left.first < left.end;
+        if (goes_on && left.first / f->n_segments != next_index) {
+            next_index = left.first / f->n_segments;
+            next = find_task(f, next_index);
+        }
+        if (f->n_segments == 1)
+            attend(f, worker, &task, goes_on ? &next : NULL);
+        else
+            attend_part(f, worker, taken.first, &task, goes_on ? &next : NULL, &packed);
+    }
+}
+
+void attention_ask(const struct forward *f, uint32_t worker)
+{
+    const struct work_run own = own_items(f, worker);
+    const uint16_t *tiles[TILES_AHEAD];
+    if (own.first == own.end)
+        return;
+    const struct task task = find_task(f, own.first / f->n_segments);
+    const uint32_t first = own.first % f->n_segments * CPU_KV_SEGMENT, end = task.seen[task.n_queries - 1].last;
+    const uint32_t n = first ? place_tiles(f, &task, first, end, TILES_AHEAD, tiles, NULL)
+                             : place_first_tiles(f, &task, TILES_AHEAD, tiles);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t at = 0; at < f->kv->d_head * CPU_KEY_TILE; at += LINE_SHORTS)
+            __builtin_prefetch(tiles[i] + at, 0, 2);
 }

@@ -217,12 +217,22 @@ static void tell(struct cpu_backend *b)
 }
 
 /* Those who wait for the step are told a moment before it ends: to be woken takes them tens of microseconds. */
-static void run_step_chunk(void *arg, uint32_t worker, uint32_t chunk)
+static void tell_soon(void *arg)
 {
     struct cpu_backend *b = arg;
-    if (forward_ends_soon(b->forward, chunk) && !atomic_exchange_explicit(&b->told_soon, true, memory_order_relaxed))
+    if (!atomic_load_explicit(&b->told_soon, memory_order_relaxed) &&
+        !atomic_exchange_explicit(&b->told_soon, true, memory_order_relaxed))
         tell(b);
-    forward_run(b->forward, worker, chunk);
+}
+
+static uint64_t watch_clock(void *arg)
+{
+    return now_ns(arg);
+}
+
+static void run_step_chunk(void *arg, uint32_t worker, uint32_t chunk)
+{
+    forward_run(((struct cpu_backend *)arg)->forward, worker, chunk);
 }
 
 static uint32_t advance_step(void *arg, uint32_t worker)
@@ -455,6 +465,10 @@ static int build(struct cpu_backend *b, const struct cpu_backend_config *c, stru
         status = forward_create(c->model, b->weights, &b->kv, b->kernels, b->n_workers, max_rows, max_spans, &b->forward, err);
     if (!status)
         status = worker_pool_create(b->n_workers, b->placement.workers, &b->pool, err);
+    if (!status) {
+        b->forward->watch = (struct end_watch){.now_ns = watch_clock, .soon = tell_soon, .arg = b};
+        worker_pool_while_waiting(b->pool, forward_wait, b->forward);
+    }
     return status ? status : fill_weights(b, c, err);
 }
 

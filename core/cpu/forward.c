@@ -1,13 +1,11 @@
 #include "core/cpu/forward.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "core/base/panic.h"
+#include "core/cpu/attention.h"
 #include "core/cpu/half.h"
 #include "core/cpu/rotary.h"
-
-#define LOG2_E 1.44269504088896341f
 
 enum stage {
     STAGE_COPIES,
@@ -16,7 +14,6 @@ enum stage {
     STAGE_QKV,
     STAGE_ROTATE,
     STAGE_ATTEND,
-    STAGE_MERGE,
     STAGE_ATTN_OUTPUT,
     STAGE_FFN_NORM,
     STAGE_GATE_UP,
@@ -30,7 +27,6 @@ enum stage {
 enum {
     COPY_PARTS = 8,
     FEWEST_ROWS = 2, /* of a chunk */
-    LAST_PART = 8,   /* of the last product: begins when seven eighths of its chunks have been taken */
 };
 
 /* ---- stages over rows ---- */
@@ -53,36 +49,14 @@ static void embed_row(struct forward *f, uint32_t worker, uint32_t row)
     rotary_table(m, position, f->rotations + (size_t)row * m->d_head);
 }
 
-/* Finishes q, k and v of one row and stores k and v in its page. */
 static void rotate_row(struct forward *f, uint32_t worker, uint32_t row)
 {
     const struct model_desc *m = f->model;
-    const struct layer_weights *layer = &f->weights->layers[f->layer];
-    const struct step_span *span = f->rows[row].span;
-    const float *table = f->rotations + (size_t)row * m->d_head;
-    const float scale = LOG2_E / sqrtf((float)m->d_head); /* attention's weights are powers of two */
-    uint32_t position = span->position + f->rows[row].index;
-    uint32_t page = span->pages[position / f->kv->page_tokens], slot = position % f->kv->page_tokens;
     float *q = f->qkv + (size_t)row * forward_qkv_size(f);
-    float *k = q + (size_t)m->n_heads * m->d_head, *v = k + (size_t)m->n_kv_heads * m->d_head;
-    uint16_t *key = f->scratch[worker].shorts, *value = key + m->d_head;
-
-    for (uint32_t h = 0; h < m->n_heads; h++, q += m->d_head) {
-        if (layer->q_norm)
-            f->kernels->normalize(q, layer->q_norm, m->d_head, m->rms_epsilon, q);
-        f->kernels->rotate(m->rope_layout, table, m->d_head, scale, q);
-    }
-    for (uint32_t h = 0; h < m->n_kv_heads; h++, k += m->d_head, v += m->d_head) {
-        if (layer->k_norm)
-            f->kernels->normalize(k, layer->k_norm, m->d_head, m->rms_epsilon, k);
-        f->kernels->rotate(m->rope_layout, table, m->d_head, 1.0f, k);
-        if (layer->key_centre)
-            for (uint32_t i = 0; i < m->d_head; i++)
-                k[i] -= layer->key_centre[h * m->d_head + i];
-        f->kernels->shorts_from_floats(k, key, m->d_head);
-        f->kernels->shorts_from_floats(v, value, m->d_head);
-        kv_pool_store(f->kv, page, slot, f->layer, h, key, value);
-    }
+    for (uint32_t head = 0; head < m->n_heads; head++)
+        forward_rotate_query(f, row, head, q + (size_t)head * m->d_head);
+    for (uint32_t head = 0; head < m->n_kv_heads; head++)
+        forward_store_key(f, worker, row, head);
 }
 
 static void sample_output(struct forward *f, uint32_t worker, uint32_t index)
@@ -138,8 +112,9 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_COPIES:
         return f->n_copies > 0 ? COPY_PARTS : 0;
     case STAGE_EMBED:
-    case STAGE_ROTATE:
         return row_chunks(f, f->n_rows);
+    case STAGE_ROTATE:
+        return f->rotates_late ? 0 : row_chunks(f, f->n_rows);
     case STAGE_ATTN_NORM:
         return norm_chunks(f, layer->attn_norm, f->n_rows);
     case STAGE_FFN_NORM:
@@ -147,9 +122,7 @@ static uint32_t begin_stage(struct forward *f)
     case STAGE_QKV:
         return forward_start_product(f, f->tiles, f->n_rows, 3, (const struct packed_matrix *[]){&layer->q, &layer->k, &layer->v});
     case STAGE_ATTEND:
-        return attention_chunks(f);
-    case STAGE_MERGE:
-        return attention_merge_chunks(f);
+        return attention_start(f);
     case STAGE_ATTN_OUTPUT:
         return forward_start_product(f, f->tiles, f->n_rows, 1, (const struct packed_matrix *[]){&layer->o});
     case STAGE_GATE_UP:
@@ -254,10 +227,7 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
         forward_qkv(f, worker);
         return;
     case STAGE_ATTEND:
-        attention_run(f, worker, chunk);
-        return;
-    case STAGE_MERGE:
-        attention_merge(f, worker, chunk);
+        attention_run(f, worker);
         return;
     case STAGE_ATTN_OUTPUT:
     case STAGE_DOWN:
@@ -277,21 +247,13 @@ void forward_run(struct forward *f, uint32_t worker, uint32_t chunk)
     }
 }
 
-bool forward_ends_soon(const struct forward *f, uint32_t chunk)
-{
-    const struct product *p = &f->product;
-    if (f->stage != STAGE_LOGITS || p->fixing || f->first_output + group_outputs(f) < f->n_outputs)
-        return false;
-    return chunk >= p->n_chunks - p->n_chunks / LAST_PART;
-}
-
 uint32_t forward_advance(struct forward *f, uint32_t worker)
 {
     for (;;) {
         uint32_t chunks;
         if (f->product.fixing) {
             f->product.fixing = false;
-            chunks = f->product.n_chunks;
+            chunks = f->n_workers;
         } else {
             next_stage(f);
             if (f->stage == STAGE_END)
@@ -323,6 +285,7 @@ uint32_t forward_begin(struct forward *f, const struct step *step)
     }
     f->first_row[step->n_spans] = f->n_rows;
     attention_plan(f);
+    f->rotates_late = attention_may_rotate(f);
     f->stage = STAGE_COPIES;
     uint32_t chunks = begin_stage(f);
     if (chunks > 0)

@@ -1,7 +1,7 @@
 /*
  * One forward pass: the stages of a step, and the memory they work in.
  *
- *     copies, embed, [ norm, qkv, rotate, attend, (merge), output product, norm, gate/up, down ] x n_layers,
+ *     copies, embed, [ norm, qkv, (rotate), attend, output product, norm, gate/up, down ] x n_layers,
  *     [ output norm, logits, sample ] for every OUTPUT_GROUP rows that want a result
  *
  * After the last layer's keys and values are stored, only rows that want a result go on.
@@ -14,7 +14,6 @@
 #ifndef HEARSAY_CPU_FORWARD_H
 #define HEARSAY_CPU_FORWARD_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,6 +22,8 @@
 #include "core/cpu/kv_pool.h"
 #include "core/cpu/sample.h"
 #include "core/cpu/weights.h"
+#include "core/cpu/work_share.h"
+#include "core/cpu/worker_scratch.h"
 #include "core/port/backend.h"
 #include "core/port/model.h"
 
@@ -30,34 +31,19 @@ enum {
     WIDENED_AT_ONCE = 2,       /* panels of a matrix made floats at a time */
     OUTPUT_GROUP = 48,         /* rows whose logits are held at a time */
     MAX_PENDING_COPIES = 1024, /* of pages, between two steps */
+    FEW_FIXED_ROWS = 4,        /* so few are made integers by each worker for itself; no path's tiles are lower */
 };
 
 struct page_copy {
     uint32_t dst, src;
 };
-
 struct step_row {
     const struct step_span *span;
     uint32_t index; /* in its span */
 };
-
 struct output_row {
     uint32_t row;   /* among the forward's rows */
     uint32_t index; /* in its span's results */
-};
-
-struct worker_scratch {
-    uint16_t *shorts; /* [max(d_model, 2 * d_head)] */
-    float *rows;      /* [tile_rows][d_model] */
-    float *tile;      /* rows that this worker has normalised for the product under way, if own_tile is its serial */
-    uint64_t own_tile;
-    _Atomic uint32_t next_chunk; /* of those of the product under way that are this worker's */
-    float *panels;    /* WIDENED_AT_ONCE panels each of gate and up, or of what has the most inputs, as floats; NULL if kernels
-                         widen none */
-    float *queries;   /* words [d_head][queries] */
-    float *scores;    /* [queries][CPU_KV_SEGMENT] */
-    struct attention_state part, total;
-    struct sample_scratch *sample;
 };
 
 /* The last norm stage. */
@@ -67,26 +53,40 @@ struct norm {
     uint32_t n_rows;
     bool in_product; /* not yet done, but left to the next product */
 };
-
 /* The rows as integers for weights of a type (kernels_fixed.h). */
 struct fixed_tiles {
     enum weight_type type;
-    int32_t *tiles;
+    size_t start; /* among those of all types */
 };
 
 /* A product under way: panels of up to three matrices over the same rows, numbered through. */
 struct product {
-    uint64_t serial;
     const struct packed_matrix *parts[3];
     uint32_t n_parts;
     uint32_t n_panels;
-    uint32_t panels_per_chunk, n_chunks;
+    uint32_t panels_at_once; /* that a worker takes */
     uint32_t n_rows;
     struct fixed_tiles fixed[3]; /* one for each quantised type among the parts */
     uint32_t n_fixed;
     bool fixing;        /* the rows are being made integers; the product itself comes next */
+    bool fixes_own;     /* each worker makes them integers for itself */
     const float *tiles; /* words (kernels.h) */
     bool norms;         /* instead of tiles each worker takes the rows of the last norm stage, which it normalises for itself */
+    bool ends_step;     /* nothing but sampling follows */
+    uint64_t started_ns; /* then */
+};
+
+/* A product's rows as one worker reads them. */
+struct product_rows {
+    const float *tiles;
+    const int32_t *fixed;
+};
+
+/* Who wants to know a moment before a step ends: soon is called by any worker, more than once. A clock that always says 0 is none. */
+struct end_watch {
+    uint64_t (*now_ns)(void *arg);
+    void (*soon)(void *arg);
+    void *arg;
 };
 
 struct forward {
@@ -107,9 +107,11 @@ struct forward {
     struct output_row *outputs;       /* [max_rows] */
     uint32_t *first_row;              /* [max_spans + 1], of span s among the rows */
     uint32_t *first_index;            /* [max_spans] index in span s of its first row that is still wanted */
-    uint32_t *first_task;             /* [max_spans + 1], of span s in attention */
+    uint32_t *first_block;            /* [max_spans + 1], of span s in attention */
     struct worker_scratch *scratch;   /* [n_workers] */
+    struct work_share *shares;        /* [n_workers] of the product or attention under way */
     struct attention_state *partials; /* [n_partials] */
+    _Atomic uint32_t *n_attended;     /* [n_partials] segments of each task, when tasks are split */
     uint32_t n_partials;
     float *memory; /* behind the float arrays above */
     size_t memory_bytes;
@@ -119,12 +121,13 @@ struct forward {
     /* The step under way. */
     const struct step *step;
     uint32_t n_rows, n_outputs;
-    uint32_t n_segments;         /* of attention: 1, or more when tasks are split along the keys */
-    uint32_t n_split_chunks;     /* then: even runs of segments, of one task after the other */
-    int stage;           /* enum stage of forward.c */
+    uint32_t n_segments;  /* of attention: 1, or more when tasks are split along the keys */
+    bool rotates_late;    /* what attends to a head rotates it first; there is no stage for it */
+    int stage;            /* enum stage of forward.c */
     uint32_t layer, first_output;
     struct norm norm;
     struct product product;
+    struct end_watch watch; /* set by the owner */
 };
 
 /* 0 or HS_ERR_NO_MEMORY. What it is given must outlive it. */
@@ -136,29 +139,32 @@ void forward_destroy(struct forward *forward);
 /* Takes a checked step; returns the number of chunks of its first stage. */
 uint32_t forward_begin(struct forward *forward, const struct step *step);
 void forward_run(struct forward *forward, uint32_t worker, uint32_t chunk);
-/* Whether little is left of the step when this chunk of the current stage is taken: 0.2 ms with a model of 135M parameters. */
-bool forward_ends_soon(const struct forward *forward, uint32_t chunk);
 uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of the next stage; 0: the step is done */
 
 /* forward_norms.c: normalises rows first .. last-1 of the norm stage into tiles. */
 void forward_norm(struct forward *forward, uint32_t worker, uint32_t first, uint32_t last);
-/* True if rows are better normalised by each worker for itself. */
+/* True if rows are better normalised by each worker for itself. Of integer weights: and made integers as well. */
 bool forward_norms_in_product(const struct forward *forward, uint32_t n_rows);
-/* The product's tiles as this worker reads them, normalised if that is left to it. */
-const float *forward_product_tiles(struct forward *forward, uint32_t worker);
+/* The product's rows as this worker reads them, after it has done what is left to it. */
+struct product_rows forward_product_rows(struct forward *forward, uint32_t worker);
 
-/*
- * forward_fixed.c: what comes before a product with integer weights. Plans it for the product under way and returns its chunks, 0 if the
- * product has no such weights; then runs one.
- */
+/* forward_rotate.c: a head of q of one row, normalised and rotated; out may be where it lies. */
+void forward_rotate_query(const struct forward *forward, uint32_t row, uint32_t head, float *out);
+/* Finishes a head of k and stores it with that of v in the row's page. */
+void forward_store_key(const struct forward *forward, uint32_t worker, uint32_t row, uint32_t kv_head);
+
+/* forward_fixed.c: what comes before a product with integer weights. Plans it for the product under way and returns its chunks, 0 if
+ * the product has no such weights or each worker does it for itself; then runs one. */
 uint32_t forward_start_fixing(struct forward *forward);
 void forward_fix_inputs(struct forward *forward, uint32_t chunk);
-/* The rows from `row` on, the first of a tile, as integers for weights of this type; NULL if they are no integers. */
-const int32_t *forward_fixed_tile(const struct forward *forward, enum weight_type type, uint32_t row);
+/* Where all rows are integers, or this worker's own of the tiles, the only ones; NULL without integer weights. */
+const int32_t *forward_fixed_rows(struct forward *forward, uint32_t worker, const float *tiles);
+/* Of those, the rows from `row` on, the first of a tile, for weights of this type; NULL if it has no integers. */
+const int32_t *forward_fixed_tile(const struct forward *forward, const int32_t *fixed, enum weight_type type, uint32_t row);
 
 /*
- * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks; then runs one, of its own
- * choice. The outputs go to qkv, are added to x, are the output group's logits, or become tiles_ff.
+ * forward_products.c: makes a product over all rows of tiles the one under way and returns its chunks: one for each worker, which
+ * multiplies until nothing is left. The outputs go to qkv, are added to x, are the output group's logits, or become tiles_ff.
  */
 uint32_t forward_start_product(struct forward *forward, const float *tiles, uint32_t n_rows, uint32_t n_parts,
                                const struct packed_matrix *const *parts);
@@ -166,14 +172,8 @@ void forward_qkv(struct forward *forward, uint32_t worker);
 void forward_add_product(struct forward *forward, uint32_t worker);
 void forward_logits(struct forward *forward, uint32_t worker);
 void forward_gate_up(struct forward *forward, uint32_t worker);
-
-/* attention.c: plans the step's tasks, then runs them. */
-void attention_plan(struct forward *forward);
-uint32_t attention_chunks(const struct forward *forward);
-uint32_t attention_merge_chunks(const struct forward *forward); /* 0: nothing was split */
-void attention_run(struct forward *forward, uint32_t worker, uint32_t chunk);
-void attention_merge(struct forward *forward, uint32_t worker, uint32_t chunk);
-
+/* For worker_pool_while_waiting; arg is the forward. */
+void forward_wait(void *arg, uint32_t worker);
 /* Values of a row of qkv. */
 static inline uint32_t forward_qkv_size(const struct forward *f)
 {

@@ -1,10 +1,9 @@
 /*
  * Rows as integers, for products with integer weights: once for a product, before its chunks, and once for each type of weights
- * that it has (a file may hold q and k in one format and v in another).
+ * that it has (a file may hold q and k in one format and v in another). Few rows are done sooner than handed over: each worker makes
+ * its own.
  */
 #include "core/cpu/forward.h"
-
-enum { FEWEST_ROWS = 4 }; /* of a chunk: fewer are done sooner than handed over */
 
 static uint32_t row_words(const struct forward *f, enum weight_type type)
 {
@@ -22,15 +21,15 @@ static const struct fixed_tiles *find_type(const struct product *p, enum weight_
 static uint32_t rows_per_chunk(const struct forward *f)
 {
     const uint32_t share = (f->product.n_rows + f->n_workers - 1) / f->n_workers, tile_rows = f->kernels->tile_rows;
-    if (share < FEWEST_ROWS)
-        return FEWEST_ROWS;
+    if (share < FEW_FIXED_ROWS)
+        return FEW_FIXED_ROWS;
     return share < tile_rows ? share : tile_rows;
 }
 
 uint32_t forward_start_fixing(struct forward *f)
 {
     struct product *p = &f->product;
-    int32_t *next = f->fixed;
+    size_t next = 0;
     for (uint32_t i = 0; i < p->n_parts; i++) {
         const enum weight_type type = p->parts[i]->type;
         if (!weight_is_quantised(type) || find_type(p, type))
@@ -38,7 +37,8 @@ uint32_t forward_start_fixing(struct forward *f)
         p->fixed[p->n_fixed++] = (struct fixed_tiles){type, next};
         next += (size_t)p->n_rows * row_words(f, type);
     }
-    p->fixing = p->n_fixed > 0;
+    p->fixes_own = p->n_fixed > 0 && p->n_rows <= FEW_FIXED_ROWS;
+    p->fixing = p->n_fixed > 0 && !p->fixes_own;
     return p->fixing ? (p->n_rows + rows_per_chunk(f) - 1) / rows_per_chunk(f) : 0;
 }
 
@@ -53,12 +53,23 @@ void forward_fix_inputs(struct forward *f, uint32_t chunk)
         n = (tile + height < last ? tile + height : last) - row;
         for (uint32_t i = 0; i < p->n_fixed; i++)
             f->kernels->fix_inputs(p->fixed[i].type, n_inputs, x, height, row - tile, n,
-                                   p->fixed[i].tiles + (size_t)tile * row_words(f, p->fixed[i].type));
+                                   f->fixed + p->fixed[i].start + (size_t)tile * row_words(f, p->fixed[i].type));
     }
 }
 
-const int32_t *forward_fixed_tile(const struct forward *f, enum weight_type type, uint32_t row)
+const int32_t *forward_fixed_rows(struct forward *f, uint32_t worker, const float *tiles)
 {
-    const struct fixed_tiles *fixed = find_type(&f->product, type);
-    return fixed ? fixed->tiles + (size_t)row * row_words(f, type) : NULL;
+    const struct product *p = &f->product;
+    int32_t *own = f->scratch[worker].fixed;
+    if (!p->fixes_own)
+        return p->n_fixed > 0 ? f->fixed : NULL;
+    for (uint32_t i = 0; i < p->n_fixed; i++)
+        f->kernels->fix_inputs(p->fixed[i].type, p->parts[0]->n_inputs, tiles, p->n_rows, 0, p->n_rows, own + p->fixed[i].start);
+    return own;
+}
+
+const int32_t *forward_fixed_tile(const struct forward *f, const int32_t *fixed, enum weight_type type, uint32_t row)
+{
+    const struct fixed_tiles *tiles = find_type(&f->product, type);
+    return tiles ? fixed + tiles->start + (size_t)row * row_words(f, type) : NULL;
 }

@@ -20,21 +20,6 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-static void place_scratch(const struct forward *f, struct worker_scratch *s, float *block, size_t *used)
-{
-    const struct model_desc *m = f->model;
-    const size_t queries = f->kernels->tile_rows;
-    s->rows = take(block, used, queries * m->d_model);
-    s->tile = take(block, used, queries * m->d_model);
-    s->shorts = (uint16_t *)take(block, used, larger(m->d_model, 2 * m->d_head) / 2 + 1);
-    size_t most_inputs = larger(larger(2 * m->d_model, m->d_ff), m->n_heads * m->d_head);
-    s->panels = take(block, used, f->kernels->widen_panels ? WIDENED_AT_ONCE * most_inputs * f->kernels->panel_width : 0);
-    s->queries = take(block, used, queries * m->d_head);
-    s->scores = take(block, used, queries * CPU_KV_SEGMENT);
-    s->part.values = take(block, used, queries * f->kv->d_padded);
-    s->total.values = take(block, used, queries * f->kv->d_padded);
-}
-
 /* Words of the most that a product's rows take as integers: three forms of what feeds q, k and v, or one of any other input. */
 static size_t fixed_words(const struct forward *f, size_t rows)
 {
@@ -44,6 +29,22 @@ static size_t fixed_words(const struct forward *f, size_t rows)
         return 0;
     const uint32_t most = larger(cpu_fixed_words(WEIGHT_W8_G16, d_heads, planes), cpu_fixed_words(WEIGHT_W8_G16, m->d_ff, planes));
     return rows * larger(most, 3 * cpu_fixed_words(WEIGHT_W8_G16, m->d_model, planes));
+}
+
+static void place_scratch(const struct forward *f, struct worker_scratch *s, float *block, size_t *used)
+{
+    const struct model_desc *m = f->model;
+    const size_t queries = f->kernels->tile_rows;
+    s->rows = take(block, used, queries * larger(m->d_model, m->d_head));
+    s->tile = take(block, used, queries * m->d_model);
+    s->fixed = (int32_t *)take(block, used, fixed_words(f, FEW_FIXED_ROWS));
+    s->shorts = (uint16_t *)take(block, used, larger(m->d_model, 2 * m->d_head) / 2 + 1);
+    size_t most_inputs = larger(larger(2 * m->d_model, m->d_ff), m->n_heads * m->d_head);
+    s->panels = take(block, used, f->kernels->widen_panels ? WIDENED_AT_ONCE * most_inputs * f->kernels->panel_width : 0);
+    s->queries = take(block, used, queries * m->d_head);
+    s->scores = take(block, used, queries * CPU_KV_SEGMENT);
+    s->part.values = take(block, used, queries * f->kv->d_padded);
+    s->total.values = take(block, used, queries * f->kv->d_padded);
 }
 
 /* Gives every float array its place in the block and returns the floats needed.
@@ -86,10 +87,13 @@ int forward_create(const struct model_desc *model, const struct weights *weights
     f->outputs = calloc(max_rows, sizeof *f->outputs);
     f->first_row = calloc(max_spans + (size_t)1, sizeof *f->first_row);
     f->first_index = calloc(max_spans, sizeof *f->first_index);
-    f->first_task = calloc(max_spans + (size_t)1, sizeof *f->first_task);
+    f->first_block = calloc(max_spans + (size_t)1, sizeof *f->first_block);
     f->scratch = calloc(n_workers, sizeof *f->scratch);
+    f->shares = aligned_alloc(_Alignof(struct work_share), n_workers * sizeof *f->shares);
     f->partials = calloc(PARTIAL_STATES, sizeof *f->partials);
-    if (!f->rows || !f->outputs || !f->first_row || !f->first_index || !f->first_task || !f->scratch || !f->partials)
+    f->n_attended = calloc(PARTIAL_STATES, sizeof *f->n_attended);
+    if (!f->rows || !f->outputs || !f->first_row || !f->first_index || !f->first_block || !f->scratch || !f->shares ||
+        !f->partials || !f->n_attended)
         goto fail;
     f->memory_bytes = place_all(f, NULL) * sizeof(float);
     f->memory = memory_map(f->memory_bytes);
@@ -115,9 +119,11 @@ void forward_destroy(struct forward *f)
     for (uint32_t i = 0; f->scratch && i < f->n_workers; i++)
         sample_scratch_destroy(f->scratch[i].sample);
     memory_unmap(f->memory, f->memory_bytes);
+    free(f->n_attended);
     free(f->partials);
+    free(f->shares);
     free(f->scratch);
-    free(f->first_task);
+    free(f->first_block);
     free(f->first_index);
     free(f->first_row);
     free(f->outputs);

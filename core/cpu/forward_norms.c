@@ -32,20 +32,20 @@ void forward_norm(struct forward *f, uint32_t worker, uint32_t first, uint32_t l
     }
 }
 
-/* What makes integers of its inputs (forward_fixed.c) wants them in one place. */
+/* More rows that become integers (forward_fixed.c) are wanted in one place. */
 bool forward_norms_in_product(const struct forward *f, uint32_t n_rows)
 {
-    return n_rows <= f->kernels->tile_rows && f->weights->n_quantised == 0;
+    return n_rows <= (f->weights->n_quantised > 0 ? (uint32_t)FEW_FIXED_ROWS : f->kernels->tile_rows);
 }
 
-const float *forward_product_tiles(struct forward *f, uint32_t worker)
+struct product_rows forward_product_rows(struct forward *f, uint32_t worker)
 {
     struct worker_scratch *scratch = &f->scratch[worker];
-    if (!f->product.norms)
-        return f->product.tiles;
-    if (scratch->own_tile != f->product.serial) {
+    struct product_rows rows = {.tiles = f->product.tiles};
+    if (f->product.norms) {
         norm_into_tile(f, scratch, 0, f->norm.n_rows, scratch->tile, f->norm.n_rows);
-        scratch->own_tile = f->product.serial;
+        rows.tiles = scratch->tile;
     }
-    return scratch->tile;
+    rows.fixed = forward_fixed_rows(f, worker, rows.tiles);
+    return rows;
 }

@@ -157,6 +157,21 @@ static inline void store_ints(int32_t *to, ints value)
     _mm256_storeu_si256((__m256i *)to, value);
 }
 
+static inline __m256i first_lanes(uint32_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline ints load_first_ints(const int32_t *from, uint32_t n)
+{
+    return _mm256_maskload_epi32(from, first_lanes(n));
+}
+
+static inline void store_first_ints(int32_t *to, ints value, uint32_t n)
+{
+    _mm256_maskstore_epi32(to, first_lanes(n), value);
+}
+
 static inline ints ints_broadcast(int32_t value)
 {
     return _mm256_set1_epi32(value);

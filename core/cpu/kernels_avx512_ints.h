@@ -16,6 +16,17 @@ static inline void store_ints(int32_t *to, ints value)
     _mm512_storeu_si512(to, value);
 }
 
+/* The first n lanes: the others become zero, or are not written. */
+static inline ints load_first_ints(const int32_t *from, uint32_t n)
+{
+    return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), from);
+}
+
+static inline void store_first_ints(int32_t *to, ints value, uint32_t n)
+{
+    _mm512_mask_storeu_epi32(to, (__mmask16)((1u << n) - 1), value);
+}
+
 static inline ints ints_broadcast(int32_t value)
 {
     return _mm512_set1_epi32(value);

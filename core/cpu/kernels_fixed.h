@@ -18,6 +18,8 @@ enum {
     INPUT_PLANES = INPUTS_PER_WORD == 1 ? 3 : 2,
     HEADER_WORDS = 2 + INPUT_PLANES, /* of a row and group */
     MOST_GROUP = 128,
+    USUAL_GROUP = 32,          /* in files of others */
+    ROWS_IN_LANES = LANES / 4, /* from so many on rows are done side by side */
 };
 
 /* Below 127 * (65536 + 256 + 1) and 127 * (256 + 1) by more than a product's rounding. */
@@ -72,31 +74,78 @@ KERNEL_INLINE void split_planes(const int32_t *fixed, const uint32_t n, int8_t p
         sums[INPUT_PLANES - 1] = highest;
 }
 
-/* One row's group: n inputs from values, which it changes, to header and quads of rows stride apart. offset: of the weights. */
-KERNEL_INLINE void fix_group(float *values, const uint32_t n, int32_t offset, const uint32_t stride, float *header, int32_t *quads)
+typedef int32_t lane_ints __attribute__((vector_size(LANES * sizeof(int32_t))));
+
+/* What becomes of groups, or rows, whose largest magnitudes these are. */
+struct fixed_scales {
+    lane_ints finite; /* all bits or none */
+    vec scale, inverse;
+};
+
+KERNEL_INLINE struct fixed_scales find_scales(lane_ints largest)
 {
-    _Alignas(64) int32_t fixed[MOST_GROUP];
+    const lane_ints finite = largest < (int32_t)INFINITE_BITS, least = (lane_ints)vec_broadcast(LEAST_MAGNITUDE);
+    const lane_ints large = finite & (largest > least);
+    const vec magnitude = (vec)((largest & large) | (least & ~large));
+    const lane_ints scale = (lane_ints)vec_divide(magnitude, vec_broadcast(LARGEST_FIXED));
+    return (struct fixed_scales){finite, (vec)((scale & finite) | ((lane_ints)vec_broadcast(NAN) & ~finite)),
+                                 vec_divide(vec_broadcast(LARGEST_FIXED), magnitude)};
+}
+
+/* ---- few rows, one after the other: groups in lanes ---- */
+
+/*
+ * At most LANES groups of n inputs of one row: first all magnitudes, then all scales, then all integers, so that no group waits for
+ * another. x is the row's first word, header its first header.
+ */
+KERNEL_INLINE void fix_groups(const float *x, const uint32_t n_groups, const uint32_t n, int32_t offset, const uint32_t stride,
+                              int32_t *header)
+{
+    _Alignas(64) float values[LANES][MOST_GROUP];
+    _Alignas(64) int32_t fixed[MOST_GROUP], largest[LANES] = {0};
+    _Alignas(64) float scale[LANES], inverse[LANES];
     _Alignas(64) int8_t planes[INPUT_PLANES][MOST_GROUP];
-    const uint32_t largest = largest_bits(values, n);
-    const bool finite = largest < INFINITE_BITS;
-    const float magnitude = finite && float_from_bits(largest) > LEAST_MAGNITUDE ? float_from_bits(largest) : LEAST_MAGNITUDE;
-    const float scale = finite ? magnitude / LARGEST_FIXED : NAN, inverse = LARGEST_FIXED / magnitude;
-    int32_t sums[INPUT_PLANES], total = 0;
-    if (!finite)
-        memset(values, 0, n * sizeof *values);
-    for (uint32_t i = 0; i < n; i += LANES)
-        store_ints(fixed + i, ints_from_floats(vec_multiply(vec_load(values + i), vec_broadcast(inverse))));
-    split_planes(fixed, n, planes, sums);
-    UNROLL for (uint32_t j = 0; j < INPUT_PLANES; j++)
-    {
-        const int32_t start = -offset * sums[j];
-        memcpy(header + (2 + j) * stride, &start, sizeof start);
-        total += sums[j] * (1 << 8 * j);
-        for (uint32_t i = 0; i < n / 4; i++)
-            memcpy(quads + (i * INPUT_PLANES + j) * stride, planes[j] + 4 * i, 4);
+    const size_t group_words = (size_t)cpu_fixed_group_words(n, INPUT_PLANES) * stride;
+    for (uint32_t g = 0; g < n_groups; g++)
+        read_row(x + (size_t)g * n / INPUTS_PER_WORD * stride, stride, n, values[g]);
+    for (uint32_t g = 0; g < n_groups; g++) /* apart: to read whole what was just written in pieces stalls */
+        largest[g] = (int32_t)largest_bits(values[g], n);
+    const struct fixed_scales scales = find_scales((lane_ints)load_ints(largest));
+    vec_store(scale, scales.scale);
+    vec_store(inverse, scales.inverse);
+    for (uint32_t g = 0; g < n_groups; g++, header += group_words) {
+        int32_t sums[INPUT_PLANES], total = 0, *quads = header + HEADER_WORDS * stride;
+        if (largest[g] >= (int32_t)INFINITE_BITS)
+            memset(values[g], 0, n * sizeof values[g][0]);
+        for (uint32_t i = 0; i < n; i += LANES)
+            store_ints(fixed + i, ints_from_floats(vec_multiply(vec_load(values[g] + i), vec_broadcast(inverse[g]))));
+        split_planes(fixed, n, planes, sums);
+        UNROLL for (uint32_t j = 0; j < INPUT_PLANES; j++)
+        {
+            header[(2 + j) * stride] = -offset * sums[j];
+            total += sums[j] * (1 << 8 * j);
+            for (uint32_t i = 0; i < n / 4; i++)
+                memcpy(quads + (i * INPUT_PLANES + j) * stride, planes[j] + 4 * i, 4);
+        }
+        const float sum = scale[g] * (float)total;
+        memcpy(header, &scale[g], sizeof *header);
+        memcpy(header + stride, &sum, sizeof *header);
     }
-    header[0] = scale;
-    header[stride] = scale * (float)total;
+}
+
+#include "core/cpu/kernels_fixed_rows.h"
+
+/* ---- tiles ---- */
+
+/* n_groups groups of n inputs; constant n and stride where that is usual leave hardly a loop. */
+static void fix_few_rows(const float *x, uint32_t n_groups, const uint32_t n, int32_t offset, uint32_t stride, int32_t *header)
+{
+    if (stride == 1 && n == MOST_GROUP)
+        fix_groups(x, n_groups, MOST_GROUP, offset, 1, header);
+    else if (stride == 1 && n == USUAL_GROUP)
+        fix_groups(x, n_groups, USUAL_GROUP, offset, 1, header);
+    else
+        fix_groups(x, n_groups, n, offset, stride, header);
 }
 
 /* Rows first .. first+n-1 of a tile. */
@@ -105,22 +154,19 @@ static void fix_inputs(enum weight_type type, uint32_t n_inputs, const float *x,
 {
     const uint32_t group = weight_group(type);
     const int32_t offset = weight_offset(type);
-    _Alignas(64) float values[MOST_GROUP];
-    for (uint32_t at = 0, n; at < n_inputs; at += n) {
+    x += first;
+    out += first;
+    for (uint32_t at = 0, n, n_groups; at < n_inputs; at += n * n_groups) {
         n = n_inputs - at < group ? n_inputs - at : group;
-        for (uint32_t r = first; r < first + n_rows; r++) {
-            float *header = (float *)out + r;
-            int32_t *quads = out + HEADER_WORDS * n_tile_rows + r;
-            if (n_tile_rows == 1 && n == MOST_GROUP) { /* the usual group of one row, with constants */
-                read_row(x, 1, MOST_GROUP, values);
-                fix_group(values, MOST_GROUP, offset, 1, header, quads);
-            } else {
-                read_row(x + r, n_tile_rows, n, values);
-                fix_group(values, n, offset, n_tile_rows, header, quads);
-            }
+        n_groups = (n_inputs - at) / n < LANES ? (n_inputs - at) / n : LANES;
+        if (n_rows >= ROWS_IN_LANES) {
+            n_groups = 1;
+            fix_rows(x, n_tile_rows, n_rows, n, offset, out, out + HEADER_WORDS * n_tile_rows);
         }
-        x += (size_t)n / INPUTS_PER_WORD * n_tile_rows;
-        out += (size_t)cpu_fixed_group_words(n, INPUT_PLANES) * n_tile_rows;
+        for (uint32_t r = 0; n_rows < ROWS_IN_LANES && r < n_rows; r++)
+            fix_few_rows(x + r, n_groups, n, offset, n_tile_rows, out + r);
+        x += (size_t)n_groups * n / INPUTS_PER_WORD * n_tile_rows;
+        out += (size_t)n_groups * cpu_fixed_group_words(n, INPUT_PLANES) * n_tile_rows;
     }
 }
 

@@ -175,6 +175,20 @@ static inline void store_ints(int32_t *to, ints value)
     memcpy(to, &value, sizeof value);
 }
 
+static inline ints load_first_ints(const int32_t *from, uint32_t n)
+{
+    ints value = {0};
+    for (uint32_t i = 0; i < n; i++)
+        value[i] = from[i];
+    return value;
+}
+
+static inline void store_first_ints(int32_t *to, ints value, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = value[i];
+}
+
 static inline ints ints_broadcast(int32_t value)
 {
     return (ints){value, value, value, value};

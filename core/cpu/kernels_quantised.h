@@ -14,9 +14,9 @@
  *
  * One row takes one panel after the other: a single stream, which the hardware fetches ahead best.
  *
- * A path defines QUANTISED_ROWS and FOR_EACH_QUANTISED_ROWS (rows of a pass), ints, load_ints, store_ints, ints_broadcast,
- * ints_from_floats, join_planes, low_nibbles, high_nibbles, multiply_nibbles, multiply_bytes and load_scales beside what
- * kernels_body.h lists.
+ * A path defines QUANTISED_ROWS and FOR_EACH_QUANTISED_ROWS (rows of a pass), ints, load_ints, store_ints, load_first_ints,
+ * store_first_ints, ints_broadcast, ints_from_floats, join_planes, low_nibbles, high_nibbles, multiply_nibbles, multiply_bytes and
+ * load_scales beside what kernels_body.h lists.
  */
 #ifndef HEARSAY_CPU_KERNELS_QUANTISED_H
 #define HEARSAY_CPU_KERNELS_QUANTISED_H
@@ -86,9 +86,11 @@ KERNEL_INLINE void add_group(const uint32_t rows, const bool has_minimum, const 
     }
 }
 
-KERNEL_INLINE void run_quantised_pass(const uint32_t rows, const uint32_t bits, const bool has_minimum, const bool asks,
-                                      const struct quantised_pass *pass)
+/* Constant groups leave no loop but that over the groups. */
+KERNEL_INLINE void run_quantised_pass(const uint32_t rows, const uint32_t bits, const bool has_minimum, const uint32_t constant_group,
+                                      const bool asks, const struct quantised_pass *pass)
 {
+    const uint32_t group = constant_group ? constant_group : pass->group;
     const char *at = pass->panel, *ahead = pass->ahead;
     const int32_t *fixed = pass->fixed;
     const uint32_t n_tile_rows = pass->n_tile_rows;
@@ -96,7 +98,7 @@ KERNEL_INLINE void run_quantised_pass(const uint32_t rows, const uint32_t bits, 
         vec_store(pass->totals + i, vec_zero());
     for (uint32_t first = 0, n; first < pass->n_inputs; first += n) {
         group_sums sum;
-        n = pass->n_inputs - first < pass->group ? pass->n_inputs - first : pass->group;
+        n = constant_group || pass->n_inputs - first >= group ? group : pass->n_inputs - first;
         UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t j = 0; j < INPUT_PLANES; j++)
             UNROLL for (uint32_t v = 0; v < PANEL_VECS; v++) sum[r][v][j] =
                 has_minimum ? ints_broadcast(0) : ints_broadcast(fixed[(2 + j) * n_tile_rows + r]);
@@ -113,11 +115,13 @@ KERNEL_INLINE void run_quantised_pass_of(const uint32_t rows, const bool asks, e
                                          const struct quantised_pass *pass)
 {
     if (weight_bits(type) == 8)
-        run_quantised_pass(rows, 8, false, asks, pass);
+        run_quantised_pass(rows, 8, false, 0, asks, pass);
+    else if (type == WEIGHT_W4_G32_MIN) /* Q4_1; inputs come in multiples of 32 */
+        run_quantised_pass(rows, 4, true, 32, asks, pass);
     else if (weight_has_minimum(type))
-        run_quantised_pass(rows, 4, true, asks, pass);
+        run_quantised_pass(rows, 4, true, 0, asks, pass);
     else
-        run_quantised_pass(rows, 4, false, asks, pass);
+        run_quantised_pass(rows, 4, false, 0, asks, pass);
 }
 
 typedef void quantised_pass_fn(enum weight_type type, const struct quantised_pass *pass);
@@ -133,12 +137,19 @@ typedef void quantised_pass_fn(enum weight_type type, const struct quantised_pas
     }
 FOR_EACH_QUANTISED_ROWS(QUANTISED_PASS_FOR)
 
+/* Of a pass: minima and products of whole bytes need registers, too. */
+static uint32_t most_pass_rows(enum weight_type type)
+{
+    const bool fewer = weight_bits(type) == 8 || weight_has_minimum(type);
+    return fewer && QUANTISED_ROWS > 4 ? 4 : QUANTISED_ROWS;
+}
+
 /* Many rows go in passes over a panel, which the passes after the first find in cache. Only the first asks for the next panel. */
 static void multiply_quantised_panel(const struct matmul *m, struct quantised_pass *pass, const char *ahead)
 {
 #define QUANTISED_PASS_ENTRY(rows) [rows] = {quantised_pass_##rows, asking_pass_##rows},
     static quantised_pass_fn *const by_rows[QUANTISED_ROWS + 1][2] = {FOR_EACH_QUANTISED_ROWS(QUANTISED_PASS_ENTRY)};
-    const uint32_t n_passes = (m->n_rows + QUANTISED_ROWS - 1) / QUANTISED_ROWS;
+    const uint32_t most = most_pass_rows(m->type), n_passes = (m->n_rows + most - 1) / most;
     float *totals = pass->totals;
     for (uint32_t i = 0, row = 0, rows; i < n_passes; i++, row += rows) {
         rows = m->n_rows / n_passes + (i < m->n_rows % n_passes);

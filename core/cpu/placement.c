@@ -78,8 +78,9 @@ uint32_t placement_chunk_panels(uint32_t n_panels, uint32_t n_workers)
     if (n_workers == 1)
         return n_panels;
     const uint32_t most = (n_panels + CHUNKS_PER_WORKER * n_workers - 1) / (CHUNKS_PER_WORKER * n_workers);
+    const uint32_t share = (n_panels + n_workers - 1) / n_workers;
     uint32_t best = most, least_work = UINT32_MAX;
-    for (uint32_t panels = most; panels > most / 2; panels--) {
+    for (uint32_t panels = most; panels > most / 2 && least_work > share; panels--) {
         uint32_t chunks = (n_panels + panels - 1) / panels, work = (chunks + n_workers - 1) / n_workers * panels;
         if (work < least_work) {
             least_work = work;

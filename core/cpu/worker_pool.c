@@ -29,10 +29,12 @@ struct worker_pool {
     /* The words that all workers touch stand on lines of their own. */
     _Alignas(64) _Atomic uint64_t ticket;   /* sequence:32 | chunks:16 | next:16 */
     _Alignas(64) _Atomic uint32_t finished; /* chunks of the stage that have run */
-    _Alignas(64) _Atomic uint32_t signal;   /* futex: bumped after every store of ticket, and to stop */
+    _Alignas(64) _Atomic uint32_t signal;   /* futex: bumped whenever sleepers are woken */
     _Atomic uint32_t sleepers;
     _Atomic bool stop;
     struct worker_job job; /* written before the ticket that publishes its first stage */
+    void (*wait)(void *arg, uint32_t worker); /* these two before the first ticket */
+    void *wait_arg;
     struct worker *workers;
     uint32_t n_workers;
 };
@@ -58,11 +60,12 @@ static void pause_briefly(void)
 
 static void wake_sleepers(struct worker_pool *pool, uint32_t at_most)
 {
-    /* The bump pairs with the sleeper's look at the ticket: whoever missed the new ticket finds the signal changed. */
+    /* Pairs with wait_for_work: who is counted too late to be seen here sees the new ticket; who missed that finds the signal
+     * changed. Without sleepers nothing is written, since all that wait look at this line. */
+    if (atomic_load(&pool->sleepers) == 0 || at_most == 0)
+        return;
     atomic_fetch_add(&pool->signal, 1);
-    uint32_t sleepers = atomic_load(&pool->sleepers);
-    if (sleepers > 0 && at_most > 0)
-        syscall(SYS_futex, &pool->signal, FUTEX_WAKE_PRIVATE, at_most, NULL, NULL, 0);
+    syscall(SYS_futex, &pool->signal, FUTEX_WAKE_PRIVATE, at_most, NULL, NULL, 0);
 }
 
 /* Makes a stage of n_chunks visible; spare: workers wanted besides the caller. */
@@ -102,21 +105,23 @@ static bool work(struct worker_pool *pool, uint32_t worker)
 
 static bool work_waits(struct worker_pool *pool)
 {
-    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_relaxed);
-    return ticket_next(ticket) < ticket_chunks(ticket) || atomic_load_explicit(&pool->stop, memory_order_relaxed);
+    uint64_t ticket = atomic_load(&pool->ticket);
+    return ticket_next(ticket) < ticket_chunks(ticket) || atomic_load(&pool->stop);
 }
 
 /* The last ticket of a job has no chunks. */
 static bool job_is_under_way(struct worker_pool *pool)
 {
-    return ticket_chunks(atomic_load_explicit(&pool->ticket, memory_order_relaxed)) > 0;
+    return ticket_chunks(atomic_load_explicit(&pool->ticket, memory_order_acquire)) > 0;
 }
 
-static void wait_for_work(struct worker_pool *pool)
+static void wait_for_work(struct worker_pool *pool, uint32_t worker)
 {
     for (int i = 0; i < (job_is_under_way(pool) ? SPIN_ROUNDS_IN_JOB : SPIN_ROUNDS_IDLE); i++) {
         if (work_waits(pool))
             return;
+        if (job_is_under_way(pool) && pool->wait)
+            pool->wait(pool->wait_arg, worker);
         pause_briefly();
     }
     atomic_fetch_add(&pool->sleepers, 1);
@@ -135,7 +140,7 @@ static void *worker_main(void *arg)
             continue;
         if (atomic_load_explicit(&pool->stop, memory_order_acquire))
             return NULL;
-        wait_for_work(pool);
+        wait_for_work(pool, worker->index);
     }
 }
 
@@ -199,12 +204,18 @@ void worker_pool_destroy(struct worker_pool *pool)
 {
     if (!pool)
         return;
-    atomic_store_explicit(&pool->stop, true, memory_order_release);
+    atomic_store(&pool->stop, true);
     wake_sleepers(pool, INT32_MAX);
     for (uint32_t i = 0; i < pool->n_workers; i++)
         pthread_join(pool->workers[i].thread, NULL);
     free(pool->workers);
     free(pool);
+}
+
+void worker_pool_while_waiting(struct worker_pool *pool, void (*wait)(void *arg, uint32_t worker), void *arg)
+{
+    pool->wait = wait;
+    pool->wait_arg = arg;
 }
 
 void worker_pool_start(struct worker_pool *pool, const struct worker_job *job, uint32_t n_chunks)

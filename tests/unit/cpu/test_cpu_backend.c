@@ -106,7 +106,7 @@ static void test_refusals(void **state)
     free(many);
 }
 
-/* Exactly one completion a step; busy until it was polled; the descriptor is readable then and quiet after. */
+/* Exactly one completion a step; busy until it was polled; the descriptor is readable then, maybe once before, and no completion after. */
 static void test_completion(void **state)
 {
     struct step_span span = good_span();
@@ -117,11 +117,15 @@ static void test_completion(void **state)
         assert_int_equal(backend->ops->submit(backend, &step), 0);
         assert_int_equal(backend->ops->submit(backend, &step), HS_ERR_BUSY);
         assert_int_equal(poll(&wait, 1, 60000), 1);
-        assert_int_equal(backend->ops->poll(backend, &completion), 1);
+        if (backend->ops->poll(backend, &completion) == 0) { /* that was about its end being near */
+            assert_int_equal(poll(&wait, 1, 60000), 1);
+            assert_int_equal(backend->ops->poll(backend, &completion), 1);
+        }
         assert_int_equal(completion.id, 77);
         assert_int_equal(completion.status, 0);
         assert_int_equal(backend->ops->poll(backend, &completion), 0);
-        assert_int_equal(poll(&wait, 1, 0), 0);
+        while (poll(&wait, 1, 0) == 1) /* the earlier event can be written late */
+            assert_int_equal(backend->ops->poll(backend, &completion), 0);
     }
 }
 

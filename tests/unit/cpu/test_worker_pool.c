@@ -121,6 +121,50 @@ static void test_absent_cpu_is_refused(void **state)
     assert_non_null(strstr(err.text, "CPU 1023"));
 }
 
+/* One chunk ends only when the worker that has none has done what waiting workers do. */
+struct waiting_job {
+    _Atomic uint32_t waits;
+    sem_t done;
+};
+
+static void run_until_waited(void *arg, uint32_t worker, uint32_t chunk)
+{
+    struct waiting_job *job = arg;
+    while (chunk == 0 && atomic_load(&job->waits) == 0)
+        sched_yield();
+}
+
+static uint32_t end_waiting(void *arg, uint32_t worker)
+{
+    return 0;
+}
+
+static void waiting_done(void *arg)
+{
+    sem_post(&((struct waiting_job *)arg)->done);
+}
+
+static void count_wait(void *arg, uint32_t worker)
+{
+    atomic_fetch_add(&((struct waiting_job *)arg)->waits, 1);
+}
+
+static void test_waiting_workers_do_what_they_are_told(void **state)
+{
+    struct waiting_job job = {0};
+    struct worker_pool *pool;
+    struct error err = {0};
+    if (worker_pool_create(2, NULL, &pool, &err))
+        fail_msg("%s", err.text);
+    sem_init(&job.done, 0, 0);
+    worker_pool_while_waiting(pool, count_wait, &job);
+    worker_pool_start(pool, &(struct worker_job){run_until_waited, end_waiting, waiting_done, &job}, 2);
+    while (sem_wait(&job.done))
+        ;
+    worker_pool_destroy(pool);
+    assert_int_not_equal(job.waits, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +172,7 @@ int main(void)
         cmocka_unit_test(test_some_workers),
         cmocka_unit_test(test_crowded_core),
         cmocka_unit_test(test_absent_cpu_is_refused),
+        cmocka_unit_test(test_waiting_workers_do_what_they_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
