@@ -24,15 +24,19 @@ static void add_chain(struct advert *a, uint64_t parent, uint32_t first, uint32_
     advert_add(a, parent, names, n);
 }
 
+static void assert_advertised(const struct advert *a, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        assert_true(block_set_has(advert_set(a), name_of(blocks[i])));
+}
+
 static void test_budget_takes_heads_first(void **state)
 {
     struct advert *a = advert_create(0);
     add_chain(a, 1, 0, 10);   /* depth 0 to 9 */
     add_chain(a, 2, 100, 10); /* another root */
     assert_int_equal(advert_pump(a, 4), 4);
-    uint32_t expected[] = {0, 100, 1, 101};
-    for (int i = 0; i < 4; i++)
-        assert_true(block_set_has(advert_set(a), name_of(expected[i])));
+    assert_advertised(a, (uint32_t[]){0, 100, 1, 101}, 4);
     assert_true(advert_pending(a));
     assert_int_equal(advert_pump(a, 1000), 16);
     assert_false(advert_pending(a));
@@ -62,14 +66,12 @@ static void test_cap_displaces_the_deepest(void **state)
     advert_pump(a, 1000);
     assert_true(advert_waiting(a) == 4 && advert_displaced(a) == 2);
     assert_int_equal(block_set_len(advert_set(a)), 4);
-    uint32_t kept[] = {0, 1, 100, 101};
-    for (int i = 0; i < 4; i++)
-        assert_true(block_set_has(advert_set(a), name_of(kept[i])));
+    assert_advertised(a, (uint32_t[]){0, 1, 100, 101}, 4);
     /* What was displaced comes back when there is room. */
     uint64_t gone[] = {name_of(101), name_of(100)};
     advert_remove(a, gone, 2);
     advert_pump(a, 1000);
-    assert_true(block_set_has(advert_set(a), name_of(2)) && block_set_has(advert_set(a), name_of(3)));
+    assert_advertised(a, (uint32_t[]){2, 3}, 2);
     assert_false(block_set_has(advert_set(a), name_of(4)));
     advert_destroy(a);
 }
@@ -176,6 +178,44 @@ static void assert_equal_sets(const struct advert *a, const struct replica *r)
     assert_true(block_set_checksum(advert_set(a)) == block_set_checksum(r->set));
 }
 
+/* An origin with one chain of n blocks, all advertised, and a replica of it that has heard of none. */
+struct pair {
+    struct advert *a;
+    struct replica_budget budget;
+    struct replica r;
+    uint8_t buffer[2048];
+    uint64_t names[64]; /* of the chain */
+};
+
+static void start_pair(struct pair *p, uint32_t n, uint32_t max_blocks)
+{
+    *p = (struct pair){.a = advert_create(0), .budget = {.max_blocks = max_blocks}};
+    replica_init(&p->r, &p->budget);
+    assert_int_equal(replica_enter_epoch(&p->r, (struct wire_epoch){9, 1}), 0);
+    for (uint32_t i = 0; i < n; i++)
+        p->names[i] = name_of(i);
+    advert_add(p->a, 1, p->names, n);
+    assert_int_equal(advert_pump(p->a, n), n);
+}
+
+static void end_pair(struct pair *p)
+{
+    replica_fini(&p->r);
+    advert_destroy(p->a);
+}
+
+/* The origin's changes from `first` on reach the replica; returns how many were news, as replica_apply_delta does. */
+static int send_delta(struct pair *p, uint64_t first)
+{
+    struct wire_delta delta = delta_from(p->a, first, p->buffer, sizeof p->buffer);
+    return replica_apply_delta(&p->r, &delta);
+}
+
+static void tell_target(struct pair *p, uint64_t sequence)
+{
+    replica_set_target(&p->r, sequence, block_set_checksum(advert_set(p->a)));
+}
+
 /* An origin that changes all the time, and a replica that gets deltas old, doubled, cut and late, manifests and pages at random
  * moments. Whenever it says that it needs nothing, it must be equal to the origin. */
 static void test_replica_follows_at_random(void **state)
@@ -226,140 +266,94 @@ static void test_replica_follows_at_random(void **state)
 
 static void test_gap_and_duplicates(void **state)
 {
-    struct advert *a = advert_create(0);
-    struct replica_budget budget = {.max_blocks = 100};
-    struct replica r;
-    uint8_t buffer[512];
-    replica_init(&r, &budget);
-    replica_enter_epoch(&r, (struct wire_epoch){9, 1});
-    add_chain(a, 1, 0, 5);
-    advert_pump(a, 100);
-    uint64_t third = name_of(2);
-    advert_remove(a, &third, 1);
-    struct wire_delta late = delta_from(a, 3, buffer, sizeof buffer);
-    assert_int_equal(replica_apply_delta(&r, &late), 0);
-    uint8_t all[512];
-    struct wire_delta whole = delta_from(a, 1, all, sizeof all);
-    assert_int_equal(replica_apply_delta(&r, &whole), 6);
-    assert_int_equal(replica_apply_delta(&r, &whole), 0);
-    assert_int_equal(replica_apply_delta(&r, &late), 0);
-    assert_equal_sets(a, &r);
-    uint64_t names[5];
-    for (int i = 0; i < 5; i++)
-        names[i] = name_of((uint64_t)i);
-    assert_int_equal(replica_match(&r, names, 5), 2); /* 1-2-(3 gone)-4-5 matches two */
+    struct pair p;
+    start_pair(&p, 5, 100);
+    advert_remove(p.a, &p.names[2], 1);
+    assert_int_equal(send_delta(&p, 3), 0);
+    assert_int_equal(send_delta(&p, 1), 6);
+    assert_int_equal(send_delta(&p, 1), 0);
+    assert_int_equal(send_delta(&p, 3), 0);
+    assert_equal_sets(p.a, &p.r);
+    assert_int_equal(replica_match(&p.r, p.names, 5), 2); /* 1-2-(3 gone)-4-5 matches two */
     /* An older epoch of the same boot is refused, a newer one starts empty. */
-    assert_int_equal(replica_enter_epoch(&r, (struct wire_epoch){9, 0}), HS_ERR_INVALID);
-    assert_int_equal(replica_enter_epoch(&r, (struct wire_epoch){9, 2}), 0);
-    assert_int_equal(replica_blocks(&r), 0);
-    replica_fini(&r);
-    advert_destroy(a);
+    assert_int_equal(replica_enter_epoch(&p.r, (struct wire_epoch){9, 0}), HS_ERR_INVALID);
+    assert_int_equal(replica_enter_epoch(&p.r, (struct wire_epoch){9, 2}), 0);
+    assert_int_equal(replica_blocks(&p.r), 0);
+    end_pair(&p);
 }
 
 static void test_correction_heals_by_checksum(void **state)
 {
-    struct advert *a = advert_create(0);
-    struct replica_budget budget = {.max_blocks = 100};
-    struct replica r;
-    uint8_t buffer[512];
-    replica_init(&r, &budget);
-    replica_enter_epoch(&r, (struct wire_epoch){9, 1});
-    add_chain(a, 1, 0, 5);
-    advert_pump(a, 100);
-    struct wire_delta delta = delta_from(a, 1, buffer, sizeof buffer);
-    replica_apply_delta(&r, &delta);
-    replica_set_target(&r, 5, block_set_checksum(advert_set(a)));
-    assert_int_equal(replica_need(&r), 0);
-    uint64_t names[5];
-    for (int i = 0; i < 5; i++)
-        names[i] = name_of((uint64_t)i);
-    replica_correct(&r, names, 5, 1);
-    assert_int_equal(replica_match(&r, names, 5), 1);
-    assert_int_equal(replica_need(&r), REPLICA_MANIFEST);
-    send_manifest(a, &r);
-    assert_int_equal(replica_need(&r), REPLICA_PAGES);
-    send_stale_pages(a, &r, 100);
-    assert_int_equal(replica_need(&r), 0);
-    assert_equal_sets(a, &r);
-    replica_fini(&r);
-    advert_destroy(a);
+    struct pair p;
+    start_pair(&p, 5, 100);
+    send_delta(&p, 1);
+    tell_target(&p, 5);
+    assert_int_equal(replica_need(&p.r), 0);
+    replica_correct(&p.r, p.names, 5, 1);
+    assert_int_equal(replica_match(&p.r, p.names, 5), 1);
+    assert_int_equal(replica_need(&p.r), REPLICA_MANIFEST);
+    send_manifest(p.a, &p.r);
+    assert_int_equal(replica_need(&p.r), REPLICA_PAGES);
+    send_stale_pages(p.a, &p.r, 100);
+    assert_int_equal(replica_need(&p.r), 0);
+    assert_equal_sets(p.a, &p.r);
+    end_pair(&p);
 }
 
 static void test_memory_cap_holds(void **state)
 {
-    struct advert *a = advert_create(0);
-    struct replica_budget budget = {.max_blocks = 20};
-    struct replica r;
-    uint8_t buffer[2048];
-    replica_init(&r, &budget);
-    replica_enter_epoch(&r, (struct wire_epoch){9, 1});
-    add_chain(a, 1, 0, 50);
-    advert_pump(a, 100);
-    struct wire_delta delta = delta_from(a, 1, buffer, sizeof buffer);
-    assert_int_equal(replica_apply_delta(&r, &delta), 50);
-    replica_set_target(&r, 50, block_set_checksum(advert_set(a)));
-    assert_int_equal(replica_blocks(&r), 20);
-    assert_int_equal(replica_need(&r), 0); /* no use in fetching what has no room */
+    struct pair p;
+    start_pair(&p, 50, 20);
+    assert_int_equal(send_delta(&p, 1), 50);
+    tell_target(&p, 50);
+    assert_int_equal(replica_blocks(&p.r), 20);
+    assert_int_equal(replica_need(&p.r), 0); /* no use in fetching what has no room */
     /* When the origin drops most of it there is room again, and the rest is repaired. */
-    uint64_t names[40];
-    for (uint64_t i = 0; i < 40; i++)
-        names[i] = name_of(i);
-    advert_remove(a, names, 40);
-    delta = delta_from(a, 51, buffer, sizeof buffer);
-    assert_int_equal(replica_apply_delta(&r, &delta), 40);
-    replica_set_target(&r, 90, block_set_checksum(advert_set(a)));
-    assert_int_equal(replica_need(&r), REPLICA_MANIFEST);
-    send_manifest(a, &r);
-    send_stale_pages(a, &r, BLOCK_SET_PAGES);
-    assert_int_equal(replica_need(&r), 0);
-    assert_equal_sets(a, &r);
-    replica_fini(&r);
-    advert_destroy(a);
+    advert_remove(p.a, p.names, 40);
+    assert_int_equal(send_delta(&p, 51), 40);
+    tell_target(&p, 90);
+    assert_int_equal(replica_need(&p.r), REPLICA_MANIFEST);
+    send_manifest(p.a, &p.r);
+    send_stale_pages(p.a, &p.r, BLOCK_SET_PAGES);
+    assert_int_equal(replica_need(&p.r), 0);
+    assert_equal_sets(p.a, &p.r);
+    end_pair(&p);
 }
 
 /* A peer that tells of more than its share leaves room for the others; what it may have is repaired like any other. */
 static void test_one_peer_has_a_share(void **state)
 {
-    struct advert *a = advert_create(0), *b = advert_create(0);
-    struct replica_budget budget = {.max_blocks = 40, .max_of_one = 20};
-    struct replica greedy, other;
-    uint8_t buffer[2048];
-    replica_init(&greedy, &budget);
-    replica_init(&other, &budget);
-    replica_enter_epoch(&greedy, (struct wire_epoch){9, 1});
+    struct pair greedy;
+    struct advert *b = advert_create(0);
+    struct replica other;
+    start_pair(&greedy, 50, 40);
+    greedy.budget.max_of_one = 20;
+    replica_init(&other, &greedy.budget);
     replica_enter_epoch(&other, (struct wire_epoch){8, 1});
-    add_chain(a, 1, 0, 50);
-    advert_pump(a, 100);
-    struct wire_delta delta = delta_from(a, 1, buffer, sizeof buffer);
-    replica_apply_delta(&greedy, &delta);
-    replica_set_target(&greedy, 50, block_set_checksum(advert_set(a)));
-    assert_int_equal(replica_blocks(&greedy), 20);
-    assert_int_equal(replica_need(&greedy), 0); /* and it is not asked again and again */
-    assert_true(budget.left_out_of_one == 30 && budget.left_out == 0);
+    send_delta(&greedy, 1);
+    tell_target(&greedy, 50);
+    assert_int_equal(replica_blocks(&greedy.r), 20);
+    assert_int_equal(replica_need(&greedy.r), 0); /* and it is not asked again and again */
+    assert_true(greedy.budget.left_out_of_one == 30 && greedy.budget.left_out == 0);
     add_chain(b, 2, 1000, 20);
     advert_pump(b, 100);
-    delta = delta_from(b, 1, buffer, sizeof buffer);
+    struct wire_delta delta = delta_from(b, 1, greedy.buffer, sizeof greedy.buffer);
     replica_apply_delta(&other, &delta);
     assert_equal_sets(b, &other);
     add_chain(b, 3, 2000, 1);
     advert_pump(b, 100);
-    delta = delta_from(b, 21, buffer, sizeof buffer);
+    delta = delta_from(b, 21, greedy.buffer, sizeof greedy.buffer);
     replica_apply_delta(&other, &delta);
-    assert_true(budget.left_out_of_one == 30 && budget.left_out == 1); /* now all of it is taken */
-    uint64_t names[40];
-    for (uint64_t i = 0; i < 40; i++)
-        names[i] = name_of(i);
-    advert_remove(a, names, 40);
-    delta = delta_from(a, 51, buffer, sizeof buffer);
-    replica_apply_delta(&greedy, &delta);
-    replica_set_target(&greedy, 90, block_set_checksum(advert_set(a)));
-    assert_int_equal(replica_need(&greedy), REPLICA_MANIFEST);
-    send_manifest(a, &greedy);
-    send_stale_pages(a, &greedy, BLOCK_SET_PAGES);
-    assert_equal_sets(a, &greedy);
-    replica_fini(&greedy);
+    assert_true(greedy.budget.left_out_of_one == 30 && greedy.budget.left_out == 1); /* now all of it is taken */
+    advert_remove(greedy.a, greedy.names, 40);
+    send_delta(&greedy, 51);
+    tell_target(&greedy, 90);
+    assert_int_equal(replica_need(&greedy.r), REPLICA_MANIFEST);
+    send_manifest(greedy.a, &greedy.r);
+    send_stale_pages(greedy.a, &greedy.r, BLOCK_SET_PAGES);
+    assert_equal_sets(greedy.a, &greedy.r);
+    end_pair(&greedy);
     replica_fini(&other);
-    advert_destroy(a);
     advert_destroy(b);
 }
 

@@ -16,6 +16,16 @@ static int parse(struct api_request *request, enum api_endpoint endpoint, const 
     return api_request_parse(request, endpoint, body, strlen(body), &limits, error);
 }
 
+/* What must be taken; api_request_fini frees it. */
+static struct api_request take(enum api_endpoint endpoint, const char *body)
+{
+    struct api_request request;
+    struct api_error error = {0};
+    if (parse(&request, endpoint, body, &error) != 0)
+        fail_msg("%s: %s", body, error.message);
+    return request;
+}
+
 #define CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
 #define TEXT "{\"prompt\":\"x\""
 
@@ -132,10 +142,7 @@ static void test_defaults_and_nulls(void **unused)
              "\"tool_choice\":\"none\",\"best_of\":1,\"stream\":false,\"stream_options\":null,\"logit_bias\":{},\"metadata\":{}}",
     };
     for (size_t i = 0; i < 2; i++) {
-        struct api_request request;
-        struct api_error error = {0};
-        if (parse(&request, API_CHAT, bodies[i], &error))
-            fail_msg("%s", error.message);
+        struct api_request request = take(API_CHAT, bodies[i]);
         assert_int_equal(request.n, 1);
         assert_false(request.has_max_tokens || request.has_seed || request.stream || request.logprobs);
         assert_true(request.sampling.temperature == 1 && request.sampling.top_p == 1 && request.sampling.repetition_penalty == 1);
@@ -143,9 +150,7 @@ static void test_defaults_and_nulls(void **unused)
         assert_int_equal(request.stops.n, 0);
         api_request_fini(&request);
     }
-    struct api_request request;
-    struct api_error error = {0};
-    assert_int_equal(parse(&request, API_COMPLETIONS, TEXT "}", &error), 0);
+    struct api_request request = take(API_COMPLETIONS, TEXT "}");
     assert_true(request.has_max_tokens);
     assert_int_equal(request.max_tokens, 16); /* https://platform.openai.com/docs/api-reference/completions */
     api_request_fini(&request);
@@ -154,18 +159,16 @@ static void test_defaults_and_nulls(void **unused)
 /* What the answer does not need of a body is freed before it is computed; texts stay. */
 static void test_only_what_is_used_is_kept(void **unused)
 {
-    struct api_request request;
-    struct api_error error = {0};
     const char *body = "{\"prompt\":[\"some\",\"text\"],\"stop\":[\"end\"],\"cache_salt\":\"salt\",\"x\":[1,2],\"y\":{\"z\":[3]},"
                        "\"logit_bias\":{\"7\":1}}";
-    assert_int_equal(parse(&request, API_COMPLETIONS, body, &error), 0);
+    struct api_request request = take(API_COMPLETIONS, body);
     assert_int_equal(json_object_size(request.root), 3);
     assert_string_equal(request.prompts[1].text, "text");
     assert_memory_equal(request.stops.strings[0].text, "end", 3);
     assert_string_equal(request.cache_salt, "salt");
     assert_int_equal(request.sampling.n_bias, 1);
     api_request_fini(&request);
-    assert_int_equal(parse(&request, API_COMPLETIONS, "{\"prompt\":[5,6]}", &error), 0);
+    request = take(API_COMPLETIONS, "{\"prompt\":[5,6]}");
     assert_int_equal(json_object_size(request.root), 0);
     assert_int_equal(request.prompts[0].ids[1], 6);
     api_request_fini(&request);
@@ -173,16 +176,13 @@ static void test_only_what_is_used_is_kept(void **unused)
 
 static void test_every_field_arrives(void **unused)
 {
-    struct api_request request;
-    struct api_error error = {0};
     const char *body = CHAT ",\"model\":\"tiny\",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":40,\"min_p\":0.05,\"n\":3,\"seed\":-1,"
                             "\"stop\":[\"a\",\"bc\"],\"stream\":true,\"stream_options\":{\"include_usage\":true,"
                             "\"continuous_usage_stats\":true},\"logprobs\":true,\"top_logprobs\":5,\"presence_penalty\":0.5,"
                             "\"frequency_penalty\":-0.5,\"repetition_penalty\":1.1,\"logit_bias\":{\"7\":-100,\"3\":2.5},"
                             "\"ignore_eos\":true,\"min_tokens\":2,\"max_tokens\":4,\"max_completion_tokens\":8,"
                             "\"cache_salt\":\"salt\",\"priority\":-4}";
-    if (parse(&request, API_CHAT, body, &error))
-        fail_msg("%s", error.message);
+    struct api_request request = take(API_CHAT, body);
     const struct sampling_params *s = &request.sampling;
     assert_true(s->temperature == 0.5f && s->top_p == 0.9f && s->min_p == 0.05f && s->repetition_penalty == 1.1f);
     assert_true(s->presence_penalty == 0.5f && s->frequency_penalty == -0.5f && s->top_k == 40);
@@ -202,13 +202,10 @@ static void test_every_field_arrives(void **unused)
 
 static void test_messages(void **unused)
 {
-    struct api_request request;
-    struct api_error error = {0};
     const char *body = "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},"
                        "{\"role\":\"user\",\"content\":\"nul \\u0000 inside\",\"name\":\"x\"},{\"role\":\"assistant\",\"content\":null},"
                        "{\"role\":\"tool\",\"content\":\"42\",\"tool_call_id\":\"1\"},{\"role\":\"developer\",\"content\":\"d\"}]}";
-    if (parse(&request, API_CHAT, body, &error))
-        fail_msg("%s", error.message);
+    struct api_request request = take(API_CHAT, body);
     assert_int_equal(request.n_messages, 5);
     assert_string_equal(request.messages[0].role, "system");
     assert_int_equal(request.messages[0].len, 3);
@@ -233,10 +230,7 @@ static void test_prompts(void **unused)
         {"{\"prompt\":[\"a\",[263]]}", 2, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct api_request request;
-        struct api_error error = {0};
-        if (parse(&request, API_COMPLETIONS, cases[i].body, &error))
-            fail_msg("%s: %s", cases[i].body, error.message);
+        struct api_request request = take(API_COMPLETIONS, cases[i].body);
         assert_int_equal(request.n_prompts, cases[i].n_prompts);
         assert_int_equal(request.prompts[request.n_prompts - 1].n_ids, cases[i].n_ids);
         api_request_fini(&request);
@@ -245,9 +239,7 @@ static void test_prompts(void **unused)
 
 static void test_the_last_of_equal_keys_counts(void **unused)
 {
-    struct api_request request;
-    struct api_error error = {0};
-    assert_int_equal(parse(&request, API_COMPLETIONS, TEXT ",\"n\":2,\"n\":3}", &error), 0);
+    struct api_request request = take(API_COMPLETIONS, TEXT ",\"n\":2,\"n\":3}");
     assert_int_equal(request.n, 3);
     api_request_fini(&request);
 }
@@ -262,7 +254,7 @@ static void test_nesting_is_bounded(void **unused)
     assert_int_equal(parse(&request, API_COMPLETIONS, body, &error), -1);
     assert_non_null(strstr(error.message, "levels deep; at most 64"));
     const char *brackets_in_text = TEXT ",\"x\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\"}";
-    assert_int_equal(parse(&request, API_COMPLETIONS, brackets_in_text, &error), 0);
+    request = take(API_COMPLETIONS, brackets_in_text);
     api_request_fini(&request);
 }
 
