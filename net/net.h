@@ -73,7 +73,7 @@ struct transport_sockets_config {
     const char *bind;         /* "127.0.0.1:7070", "[::1]:0", "0.0.0.0:7070"; port 0: any free one */
     const uint8_t *group_key; /* [NET_GROUP_KEY_BYTES] or NULL: then bind must be loopback ... */
     bool insecure_peers;      /* ... unless this is set */
-    uint32_t datagram_bytes;  /* 0: 1,452, or 8,448 when bind is loopback */
+    uint32_t datagram_bytes;  /* as udp_carrier_create's (net/udp.h); 0: 1,452, or 8,448 when bind is loopback */
     struct net_tuning tuning;
 };
 

@@ -14,12 +14,12 @@
 
 #include "core/base/log.h"
 #include "net/udp_address.h"
+#include "net/udp_link.h"
 
 enum {
-    ETHERNET_PAYLOAD = 1452, /* 1,500 less IPv6 and UDP headers */
-    LOOPBACK_PAYLOAD = 8448, /* a message of 8 KiB and what goes with it */
-    MIN_PAYLOAD = 1200,
-    MAX_PAYLOAD = 65000,
+    ETHERNET_PAYLOAD = 1452,   /* 1,500 less IPv6 and UDP headers */
+    LOOPBACK_PAYLOAD = 8448,   /* a message of 8 KiB and what goes with it */
+    MOST_LINK_PAYLOAD = 16640, /* what loopback passes best; longer ones leave the caches (docs/fabrics.md) */
     SOCKET_BUFFER_BYTES = 8 << 20,
     RECEIVE_MESSAGES = 32,
     RECEIVE_BYTES = 65536, /* the longest datagram, or run of datagrams that the kernel joined */
@@ -491,6 +491,30 @@ static void link_receive_buffers(struct udp *self)
     }
 }
 
+/* The longest datagram: as told, if the link passes it in one piece; what the link passes; or the default, less on a narrow link. */
+static int choose_datagram(const struct carrier_address *address, uint32_t wanted, uint32_t *out, struct error *err)
+{
+    struct udp_link least, most;
+    uint32_t bytes = udp_address_is_loopback_address(address) ? LOOPBACK_PAYLOAD : ETHERNET_PAYLOAD;
+    const bool known = udp_link_find(address, &least, &most) == 0, told = wanted != 0 && wanted != UDP_DATAGRAM_OF_LINK;
+    if (told && (wanted < UDP_LEAST_DATAGRAM || wanted > UDP_MOST_DATAGRAM))
+        return error_set(err, HS_ERR_INVALID, "datagrams of %u bytes: give %d to %d, or 0 for the default", wanted, UDP_LEAST_DATAGRAM,
+                         UDP_MOST_DATAGRAM);
+    if (told && known && wanted > most.payload)
+        return error_set(err, HS_ERR_INVALID,
+                         "datagrams of %u bytes (--datagram-bytes): the MTU of %s is %u, which passes %u in one piece; give at most that, or raise it here "
+                         "and on all that is between the nodes (ip link set %s mtu %u)",
+                         wanted, most.name, most.mtu, most.payload, most.name, wanted + most.mtu - most.payload);
+    if (told)
+        bytes = wanted;
+    else if (known && (wanted == UDP_DATAGRAM_OF_LINK || least.payload < bytes))
+        bytes = least.payload < MOST_LINK_PAYLOAD ? least.payload : MOST_LINK_PAYLOAD;
+    *out = bytes > UDP_LEAST_DATAGRAM ? bytes : UDP_LEAST_DATAGRAM;
+    if (known && *out != LOOPBACK_PAYLOAD && *out != ETHERNET_PAYLOAD)
+        log_info("net", "datagrams of %u bytes over %s, whose MTU is %u", *out, told ? most.name : least.name, told ? most.mtu : least.mtu);
+    return 0;
+}
+
 int udp_carrier_create(const char *bind_text, uint32_t datagram_bytes, struct carrier **out, struct error *err)
 {
     struct carrier_address address;
@@ -500,9 +524,10 @@ int udp_carrier_create(const char *bind_text, uint32_t datagram_bytes, struct ca
     if (status != 0)
         return error_set(err, status, "address \"%s\": no such host: give one of this machine's addresses, such as 127.0.0.1:7070",
                          bind_text);
-    if (datagram_bytes != 0 && (datagram_bytes < MIN_PAYLOAD || datagram_bytes > MAX_PAYLOAD))
-        return error_set(err, HS_ERR_INVALID, "datagrams of %u bytes: give %d to %d, or 0 for the default", datagram_bytes,
-                         MIN_PAYLOAD, MAX_PAYLOAD);
+    uint32_t mtu = 0;
+    status = choose_datagram(&address, datagram_bytes, &mtu, err);
+    if (status != 0)
+        return status;
 
     struct udp *self = calloc(1, sizeof *self);
     if (self == NULL)
@@ -510,7 +535,7 @@ int udp_carrier_create(const char *bind_text, uint32_t datagram_bytes, struct ca
     self->carrier.ops = &udp_ops;
     self->fd = -1;
     self->family = address.len == 6 ? AF_INET : AF_INET6;
-    self->mtu = datagram_bytes ? datagram_bytes : udp_address_is_loopback_address(&address) ? LOOPBACK_PAYLOAD : ETHERNET_PAYLOAD;
+    self->mtu = mtu;
     self->in_data = malloc((size_t)(RECEIVE_MESSAGES + KEPT_SPACES) * RECEIVE_BYTES);
     if (self->in_data == NULL) {
         status = error_set(err, HS_ERR_NO_MEMORY, "out of memory for the buffers of the UDP socket %s", bind_text);

@@ -15,8 +15,15 @@
 #include "core/base/error.h"
 #include "core/port/carrier.h"
 
-/* datagram_bytes: largest payload sent; 0: 1,452 (Ethernet, IPv6), or 8,448 when bind is loopback. 0, or HS_ERR_* with one line in
- * err. */
+enum { UDP_LEAST_DATAGRAM = 1200, UDP_MOST_DATAGRAM = 65000 };
+
+/* As datagram_bytes: what the link of bind passes in one piece (its MTU less headers; the least of several), at most 16,640. */
+#define UDP_DATAGRAM_OF_LINK UINT32_MAX
+
+/*
+ * datagram_bytes: largest payload sent; 0: 1,452 (Ethernet, IPv6), or 8,448 when bind is loopback, less where the link has less; a number
+ * is refused if the link would have to cut it up. 0, or HS_ERR_* with one line in err.
+ */
 int udp_carrier_create(const char *bind, uint32_t datagram_bytes, struct carrier **out, struct error *err);
 
 /* A fabric without a key lets anyone in: only on loopback, or if that is wanted. Names are looked up. 0, or HS_ERR_AUTH with the remedy. */

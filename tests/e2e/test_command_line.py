@@ -52,6 +52,9 @@ class CommandLine(unittest.TestCase):
         self.refused(*m, "--tenant-weight", "a", names=["--tenant-weight", "\"a\"", "team-a=2"])
         self.refused(*m, "--tenant-weight", "a=1,b=2,a=3", names=["--tenant-weight", "\"a\"", "twice"])
         self.refused(*m, "--tenant-weight", "x" * 64 + "=1", names=["--tenant-weight", "63"])
+        self.refused(*m, "--datagram-bytes", "9k", names=["--datagram-bytes", "9k", "1200 to 65000", "link"])
+        self.refused(*m, "--datagram-bytes", "100", names=["--datagram-bytes", "100", "1200 to 65000"])
+        self.refused(*m, "--fabric", "verbs", "--datagram-bytes", "link", names=["--datagram-bytes", "--fabric sockets"])
         self.refused(*m, "--drain-timeout", "2h", names=["--drain-timeout", "2h"])
         self.refused("--check", "-model", support.MODEL, names=["-model: no such option"])
 
@@ -75,6 +78,29 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(run(*m, "--group-key-file", key, env={"HEARSAY_INSECURE_PEERS": "yes"})[0], 0)
             self.assertEqual(run(*m, "--insecure-peers", env={"HEARSAY_GROUP_KEY_FILE": "/nonexistent"})[0], 0)
             self.refused(*m, "--insecure-peers", "--group-key-file", key, names=["--insecure-peers", "--group-key-file"])
+
+    def test_deploy_files_name_real_options(self):
+        """What deploy/ starts, as far as it goes without systemd, Slurm or Kubernetes: the options are there and their values are taken."""
+        named = set()
+        for place, _, names in os.walk(os.path.join(support.TOP, "deploy")):
+            for name in names:
+                with open(os.path.join(place, name), encoding="utf-8") as f:
+                    lines = [line for line in f if not line.lstrip().startswith("#")]
+                for line in lines:
+                    named.update(re.findall(r"--([a-z][a-z-]+)", line.partition(" #")[0]))
+                    named.update(option.lower().replace("_", "-") for option in re.findall(r"^HEARSAY_(\w+)=", line))
+        named -= {"kill-on-bad-exit", "cpu-bind"}  # srun's
+        self.assertLessEqual({"model", "http", "bind", "join", "group-key-file"}, named)
+        offered = set(re.findall(r"--([a-z][a-z-]+)", run("--help")[1]))
+        self.assertLessEqual(named, offered)
+        with tempfile.TemporaryDirectory() as folder:
+            key = os.path.join(folder, "group.key")
+            with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+                f.write("0123456789abcdef" * 4 + "\n")
+            for join in ("node[01-04]:7070", "hearsay-[0-3].hearsay-peers:7070", "node[01-04]"):
+                code, out, err = run("--model", support.MODEL, "--backend", "null", "--check", "--http", "0.0.0.0:0", "--bind", "0.0.0.0:0",
+                                     "--name", "hearsay-0", "--join", join, "--group-key-file", key)
+                self.assertEqual((code, err), (0, ""), out)
 
     def test_a_key_that_others_can_read(self):
         for mode, warned in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):
@@ -134,12 +160,18 @@ class CommandLine(unittest.TestCase):
             self.assertIn("cannot be written", done.stderr)
 
     def test_a_signal_ends_the_loading(self):
-        node = subprocess.Popen([support.BINARY, "--model", support.MODEL, "--kv-pages", "64", *ANYWHERE], stderr=subprocess.PIPE)
-        with open(f"/proc/{node.pid}/maps") as maps:
-            while node.poll() is None and support.MODEL not in maps.read():  # being loaded, and not served yet: that takes it half a second more
-                maps.seek(0)
-        node.terminate()
-        _, said = node.communicate(timeout=20)
+        """Stopped while it loads, so that it cannot be done before the signal is there."""
+        for _ in range(20):
+            node = subprocess.Popen([support.BINARY, "--model", support.MODEL, "--kv-pages", "64", *ANYWHERE], stderr=subprocess.PIPE)
+            with open(f"/proc/{node.pid}/maps") as maps:
+                while node.poll() is None and support.MODEL not in maps.read():  # being loaded, and not served yet
+                    maps.seek(0)
+            node.send_signal(signal.SIGSTOP)
+            node.terminate()
+            node.send_signal(signal.SIGCONT)
+            _, said = node.communicate(timeout=120)
+            if node.returncode == -signal.SIGTERM:  # else it was quicker than we
+                break
         self.assertEqual((node.returncode, said), (-signal.SIGTERM, b""))
 
     def test_ports_in_use(self):

@@ -8,6 +8,7 @@
 
 #include "core/base/options.h"
 #include "core/base/parse.h"
+#include "net/udp.h"
 
 #define OPTIONS(config) ((struct node_options *)(config))
 
@@ -106,6 +107,20 @@ static int set_pin(void *config, const char *text, struct error *err)
     return 0;
 }
 
+static int set_datagram_bytes(void *config, const char *text, struct error *err)
+{
+    if (strcmp(text, "link") == 0) {
+        OPTIONS(config)->datagram_bytes = UDP_DATAGRAM_OF_LINK;
+        return 0;
+    }
+    uint64_t value;
+    if (parse_u64(text, UDP_LEAST_DATAGRAM, UDP_MOST_DATAGRAM, &value, NULL) != 0)
+        return error_set(err, HS_ERR_PARSE, "\"%s\" is neither a whole number from %d to %d nor link", text, UDP_LEAST_DATAGRAM,
+                         UDP_MOST_DATAGRAM);
+    OPTIONS(config)->datagram_bytes = (uint32_t)value;
+    return 0;
+}
+
 static int set_page_tokens(void *config, const char *text, struct error *err)
 {
     uint64_t value;
@@ -174,6 +189,11 @@ static const struct option_choice levels[] = {
 #define COUNT(name, least, most) .kind = OPTION_U32, FIELD(name), .min = (least), .max = (most)
 #define CHOICE(name, list) .kind = OPTION_CHOICE, FIELD(name), .choices = (list)
 
+static bool fits_datagram_bytes(const void *config)
+{
+    return ((const struct node_options *)config)->fabric == FABRIC_SOCKETS;
+}
+
 static bool fits_device(const void *config)
 {
     return ((const struct node_options *)config)->fabric != FABRIC_SOCKETS;
@@ -223,6 +243,9 @@ static const struct option_spec node_specs[] = {
     {"device", "DEV", "RDMA device as DEV[:PORT[:GID-INDEX]], several with commas; default the best one that is up. With dpdk: "
      "PORT,...,mtu=N,queues=N,prefix=N,gateway=IP; default every port", NULL, TEXT(device),
      .fits = fits_device, .fits_with = "--fabric verbs, verbs-ud or dpdk", .chosen_by = "fabric"},
+    {"datagram-bytes", "N|link", "Longest datagram sent to peers, who agree on the smaller: for jumbo frames the MTU less 28 (IPv4) or 48 "
+     "(IPv6), or link: what the link of --bind passes; default 1452, on loopback 8448", NULL, .set = set_datagram_bytes,
+     .fits = fits_datagram_bytes, .fits_with = "--fabric sockets", .chosen_by = "fabric"},
     {"eal", "ARGS", "Arguments of DPDK's EAL, quoted as one, e.g. '--no-huge --vdev=net_af_packet0,iface=eth0'", NULL, TEXT(eal),
      .fits = fits_eal, .fits_with = "--fabric dpdk", .chosen_by = "fabric"},
     {"group-key-file", "FILE", "64 hexadecimal digits shared by the group; without it peers must be on loopback", NULL,

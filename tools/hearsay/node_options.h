@@ -49,6 +49,7 @@ struct node_options {
     enum cpu_compute compute;
     enum weight_form weight_form;
     enum fabric_choice fabric;
+    uint32_t datagram_bytes;      /* of the sockets fabric: as transport_sockets_config's */
     const char *device;           /* of the verbs or DPDK fabric; NULL: the best, or all */
     const char *eal;              /* DPDK's own arguments; NULL: none */
     struct cpu_list cpus;         /* all threads, unless pinned apart */

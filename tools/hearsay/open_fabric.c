@@ -34,7 +34,8 @@ int open_fabric(const struct node_options *o, const uint8_t *group_key, const st
         return open_verbs(o, group_key, env, metrics, out, err);
     if (o->fabric == FABRIC_DPDK)
         return open_dpdk(o, group_key, env, metrics, out, err);
-    const struct transport_sockets_config config = {.bind = o->bind, .group_key = group_key, .insecure_peers = o->insecure_peers};
+    const struct transport_sockets_config config = {
+        .bind = o->bind, .group_key = group_key, .insecure_peers = o->insecure_peers, .datagram_bytes = o->datagram_bytes};
     int rc = transport_sockets_create(&config, env, out, err);
     return rc ? error_wrap(err, rc, "--bind") : 0;
 }
