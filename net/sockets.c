@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/log.h"
 #include "net/net.h"
 #include "net/udp.h"
 
@@ -55,9 +56,12 @@ int transport_sockets_create(const struct transport_sockets_config *config, cons
     status = udp_check_openness(config->bind, config->group_key != NULL, config->insecure_peers, err);
     if (status != 0)
         goto fail;
+    const uint32_t datagram_bytes = carrier->ops->mtu(carrier);
     status = transport_reliable_create(carrier, "sockets", config->group_key, &config->tuning, env, out, err);
     if (status != 0)
         goto fail;
+    if (config->datagram_bytes != 0)
+        log_info("net", "datagrams of %u bytes", datagram_bytes);
     return 0;
 
 fail:

@@ -510,8 +510,6 @@ static int choose_datagram(const struct carrier_address *address, uint32_t wante
     else if (known && (wanted == UDP_DATAGRAM_OF_LINK || least.payload < bytes))
         bytes = least.payload < MOST_LINK_PAYLOAD ? least.payload : MOST_LINK_PAYLOAD;
     *out = bytes > UDP_LEAST_DATAGRAM ? bytes : UDP_LEAST_DATAGRAM;
-    if (known && *out != LOOPBACK_PAYLOAD && *out != ETHERNET_PAYLOAD)
-        log_info("net", "datagrams of %u bytes over %s, whose MTU is %u", *out, told ? most.name : least.name, told ? most.mtu : least.mtu);
     return 0;
 }
 
