@@ -109,6 +109,11 @@ uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_
     return first;
 }
 
+static bool has_spare_for_round(struct cluster *c, struct member *m, uint64_t now_ns)
+{
+    return !reads_are_starved(m) && gossip_has_spare(c, m, now_ns);
+}
+
 static bool hears_us(const struct member *m)
 {
     return m->up && (m->state == CLUSTER_PEER_ALIVE || m->state == CLUSTER_PEER_SUSPECT);
@@ -164,7 +169,7 @@ static void push_direct(struct cluster *c, struct member *m, bool is_quick, uint
     bool has_news = m->pushed < advert_sequence(c->advert) || c->load_changed;
     if (!has_news && is_read_by(c, m, now_ns) && now_ns - m->gossiped_ns < sign_of_life_ns)
         return; /* it reads our header when it likes */
-    if (!gossip_has_spare(c, m, now_ns))
+    if (!has_spare_for_round(c, m, now_ns))
         return;
     m->gossiped_ns = c->spoke_ns = now_ns;
     m->pushed = gossip_push(c, m, m->pushed + 1, 0, PUSH_DATAGRAMS, now_ns) - 1;
@@ -186,7 +191,7 @@ static void round_epidemic(struct cluster *c, uint32_t n, uint64_t now_ns)
             continue;
         targets--;
         c->spoke_ns = now_ns;
-        if (gossip_has_spare(c, m, now_ns))
+        if (has_spare_for_round(c, m, now_ns))
             m->pushed = gossip_push(c, m, c->round_sequence + 1, hops_for(n), PUSH_DATAGRAMS, now_ns) - 1;
     }
     c->round_at = (c->round_at + tried) % c->n_members;
@@ -204,7 +209,7 @@ void gossip_relay(struct cluster *c, const struct member *from, const struct wir
     uint32_t targets = fan_out(count_hearers(c));
     for (uint32_t tries = 4 * targets; tries && targets; tries--) {
         struct member *m = c->members[rng_below(&c->rng, c->n_members)];
-        if (m == from || !hears_us(m) || m->boot_id == digest->header.epoch.boot_id || !gossip_has_spare(c, m, now_ns) ||
+        if (m == from || !hears_us(m) || m->boot_id == digest->header.epoch.boot_id || !has_spare_for_round(c, m, now_ns) ||
             !gossip_take(c, m, len, now_ns))
             continue;
         targets--;

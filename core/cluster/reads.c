@@ -4,7 +4,7 @@
 #include "core/cluster/internal.h"
 
 enum { WINDOW = 16, SPREAD_ABOVE = 16, PAGE_OVERHEAD = 32, MANIFEST_BYTES = 32 + 8 * BLOCK_SET_PAGES };
-enum { MOST_PUT_OFF = 4 }; /* times: rounds may take all that is spare for ever */
+enum { MOST_PUT_OFF = 4 };
 enum { KIND_SHIFT = 16, GENERATION_SHIFT = 32 }; /* of a cookie: generation, region, page */
 
 static const uint64_t quick_interval_ns = 10 * MS;
@@ -24,6 +24,11 @@ bool reads_work(const struct cluster *c, const struct member *m, uint64_t now_ns
     return c->info.reads_pages && m->up && now_ns >= m->reads.by_message_until_ns;
 }
 
+bool reads_are_starved(const struct member *m)
+{
+    return m->reads.n_put_off >= MOST_PUT_OFF;
+}
+
 bool reads_pending(const struct member *m)
 {
     return m->reads.pending > 0;
@@ -38,6 +43,7 @@ static void fail(struct cluster *c, struct member *m, int status, uint64_t now_n
     bool is_absent = status == HS_ERR_NOT_FOUND || status == HS_ERR_TIMEOUT;
     uint64_t wait = is_absent ? absent_back_off_ns : reads->back_off_ns;
     reads->by_message_until_ns = now_ns + wait;
+    reads->n_put_off = 0;
     counter_add(c->count.read_failures, 1);
 }
 
@@ -69,7 +75,7 @@ static uint64_t step_head(struct cluster *c, struct member *m, uint64_t now_ns)
     if (now_ns < reads->head_at_ns)
         return reads->head_at_ns;
     reads->head_at_ns = now_ns + head_interval(c, m);
-    bool has_spare = gossip_has_spare(c, m, now_ns) || reads->n_put_off >= MOST_PUT_OFF;
+    bool has_spare = gossip_has_spare(c, m, now_ns);
     reads->n_put_off += !has_spare;
     if (!has_spare || !gossip_take(c, m, reads->head_bytes ? reads->head_bytes : REGION_HEAD_BYTES, now_ns))
         return reads->head_at_ns;

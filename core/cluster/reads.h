@@ -37,6 +37,8 @@ void reads_reset(struct cluster *c, struct member *m);
 uint64_t reads_step(struct cluster *c, struct member *m, uint64_t now_ns);
 /* Whether what the peer has can be read at present. */
 bool reads_work(const struct cluster *c, const struct member *m, uint64_t now_ns);
+/* Rounds have taken all that was spare of the peer's byte rate, time after time, and are to leave it to the header's read once. */
+bool reads_are_starved(const struct member *m);
 /* Whether a batch is under way. */
 bool reads_pending(const struct member *m);
 /* Begins a batch for what is missing (flags of replica.h). False: no room within the byte rate, or it failed at once. None may be under way. */

@@ -176,32 +176,30 @@ void sync_on_page(struct cluster *c, struct member *from, const struct wire_page
         settle(c, from, now_ns);
 }
 
-/* False: the byte rate has no room. */
+/* Both questions or none: the first would else take, time after time, what the second needs. False: the byte rate has no room. */
 static bool send_ask(struct cluster *c, struct member *m, unsigned need, uint64_t now_ns)
 {
-    uint8_t buffer[128];
-    struct writer w;
-    bool room = true;
-    if (need & (REPLICA_DELTAS | REPLICA_MANIFEST)) {
-        struct wire_pull pull = {m->replica.epoch, m->replica.sequence, need & REPLICA_MANIFEST};
-        writer_init(&w, buffer, sizeof buffer);
-        wire_write_pull(&w, &pull);
-        room = gossip_take(c, m, w.len, now_ns);
-        if (room && cluster_send(c, m, &w, TRANSPORT_UNRELIABLE) == 0)
-            counter_add(c->count.pulls, 1);
-    }
-    if (need & REPLICA_PAGES) {
-        struct wire_page_request request = {.epoch = m->replica.epoch};
+    uint8_t changes[64], pages[64];
+    struct writer pull, request;
+    bool wants_changes = need & (REPLICA_DELTAS | REPLICA_MANIFEST), wants_pages = need & REPLICA_PAGES;
+    writer_init(&pull, changes, sizeof changes);
+    writer_init(&request, pages, sizeof pages);
+    if (wants_changes)
+        wire_write_pull(&pull, &(struct wire_pull){m->replica.epoch, m->replica.sequence, need & REPLICA_MANIFEST});
+    if (wants_pages) {
+        struct wire_page_request stale = {.epoch = m->replica.epoch};
         for (uint32_t page = 0; page < BLOCK_SET_PAGES; page++)
             if (m->replica.stale[page])
-                request.pages[page / 8] |= (uint8_t)(1 << page % 8);
-        writer_init(&w, buffer, sizeof buffer);
-        wire_write_page_request(&w, &request);
-        room &= gossip_take(c, m, w.len, now_ns);
-        if (room)
-            cluster_send(c, m, &w, TRANSPORT_UNRELIABLE);
+                stale.pages[page / 8] |= (uint8_t)(1 << page % 8);
+        wire_write_page_request(&request, &stale);
     }
-    return room;
+    if (!gossip_take(c, m, pull.len + request.len, now_ns))
+        return false;
+    if (wants_changes && cluster_send(c, m, &pull, TRANSPORT_UNRELIABLE) == 0)
+        counter_add(c->count.pulls, 1);
+    if (wants_pages)
+        cluster_send(c, m, &request, TRANSPORT_UNRELIABLE);
+    return true;
 }
 
 /* Until when not to ask for changes or the manifest again: each answer so far has left the replica where it was, as what a liar says of

@@ -71,7 +71,7 @@ static bool all_read(struct world *world)
 
 void check_quiet(struct world *world)
 {
-    char why[160];
+    char why[240];
     struct wire_counts *seen = calloc((size_t)world->n_nodes * world->n_nodes, sizeof *seen);
     if (!seen)
         return;

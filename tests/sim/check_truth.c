@@ -59,7 +59,8 @@ static bool is_true(const struct world_node *wn, const struct world_node *other,
     bool room = !wn->world->config.replicas;
     if (!n_false && (n_replica == n || (!room && n_replica < n)))
         return true;
-    snprintf(why, size, "%s advertises %u blocks, %s believes %u, %u of them falsely", other->name, n, wn->name, n_replica, n_false);
+    snprintf(why, size, "%s advertises %u blocks, %s believes %u, %u of them falsely, as of change %llu of %llu with %u pages stale", other->name, n,
+             wn->name, n_replica, n_false, (unsigned long long)replica->sequence, (unsigned long long)replica->target, replica->n_stale);
     return false;
 }
 

@@ -292,7 +292,7 @@ static bool all_believe(struct world *world, char *why, size_t size)
 
 bool world_settled(struct world *world)
 {
-    char why[160];
+    char why[240];
     if (world->now_ns < world->settled_at_ns)
         return false;
     world->settled_at_ns = world->now_ns + LOOK_NS;
@@ -314,7 +314,7 @@ static void run_whole(struct world *world)
 {
     if (!run_requests(world) || clients_repeat(world) < 0 || !run_requests(world))
         return;
-    char why[160] = "";
+    char why[240] = "";
     if (!world_run_until(world, world_settled, world->now_ns + SETTLE_NS) && !all_believe(world, why, sizeof why))
         world_fail(world, "not settled: %s", why);
     else
