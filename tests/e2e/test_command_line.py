@@ -102,6 +102,22 @@ class CommandLine(unittest.TestCase):
                                      "--name", "hearsay-0", "--join", join, "--group-key-file", key)
                 self.assertEqual((code, err), (0, ""), out)
 
+    def test_datagrams_of_unlike_length(self):
+        """Two nodes, one with short datagrams, one with what loopback passes best: they find each other, and long prompts travel."""
+        lengths = {0: ["--datagram-bytes", "1300"], 1: ["--datagram-bytes", "link"]}
+        group = support.Group(support.BINARY, support.MODEL, count=2, options=("--backend", "null"), node_options=lengths)
+        self.addCleanup(group.stop)
+        for node in group.nodes:
+            node.start()
+        for node, length in zip(group.nodes, (1300, 16640)):
+            support.wait_until(node.healthy, 60, "health")
+            support.wait_until(lambda n=node: n.alive_peers() == 1, 60, "a peer")
+            self.assertIn(f"datagrams of {length} bytes", node.log())
+        for number in range(6):
+            answer, _ = support.post(group.nodes[number % 2], "/v1/completions", {"prompt": "x " * 3000 + str(number % 3), "max_tokens": 4})
+            self.assertEqual(answer["usage"]["completion_tokens"], 4)
+        self.assertEqual(group.stop(), [0, 0])
+
     def test_a_key_that_others_can_read(self):
         for mode, warned in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):
             with tempfile.TemporaryDirectory() as folder:
