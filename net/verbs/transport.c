@@ -13,11 +13,11 @@
 #include "net/verbs/rails.h"
 
 enum { BOOTSTRAP_EVENTS = 32, FIRST_PEERS = 64 };
+enum { SLEPT_PARTS = 32 }; /* 3 us beside a card: in such a pause something may have woken the caller; who spins is back sooner */
 /* Between looks at what needs a system call; where completions come densely, that would take a part of their time. */
 #define SLOW_NS       UINT64_C(100000)
 #define SLOW_DENSE_NS UINT64_C(1000000)
 #define ASYNC_NS      UINT64_C(1000000)
-#define SLEPT_NS      UINT64_C(3000) /* a pause between two polls in which something may have woken the caller; who spins is back sooner */
 
 static struct verbs *self_of(const struct transport *transport)
 {
@@ -181,7 +181,7 @@ static void post_receives(struct verbs *self)
 static int verbs_poll(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n)
 {
     struct verbs *self = self_of(transport);
-    bool has_slept = self->may_sleep && now_ns > self->now_ns + SLEPT_NS; /* then it is not known what woke it */
+    bool has_slept = self->may_sleep && now_ns > self->now_ns + self->dense_ns / SLEPT_PARTS; /* then it is not known what woke it */
     if (now_ns > self->now_ns)
         self->now_ns = now_ns;
     verbs_events_release(self);
