@@ -144,8 +144,9 @@ static void do_what_is_due(struct dpdk *self)
 static void free_handed(struct dpdk *self)
 {
     uint32_t left = self->in_n - self->in_handed;
-    if (self->in_handed > 0)
-        rte_pktmbuf_free_bulk(self->in, self->in_handed);
+    for (uint32_t i = 0; i < self->in_handed; i++)
+        if (self->in[i] != NULL)
+            rte_pktmbuf_free(self->in[i]);
     if (left > 0) {
         memmove(self->in, self->in + self->in_handed, left * sizeof self->in[0]);
         memmove(self->found, self->found + self->in_handed, left * sizeof self->found[0]);

@@ -116,6 +116,8 @@ void dpdk_announce(struct dpdk *self, struct dpdk_port *port)
 
 static void ask(struct dpdk *self, struct neighbour *neighbour)
 {
+    if (neighbour->known && self->now_us - neighbour->heard_us < NEIGHBOUR_STALE_US) /* as nearly always */
+        return;
     struct frame_end to = {.ip = neighbour->ip};
     memcpy(to.mac, frame_broadcast_mac, FRAME_MAC_BYTES);
     if (neighbour_ask(neighbour, self->now_us))
