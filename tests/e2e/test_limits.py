@@ -8,17 +8,20 @@ import os
 import random
 import re
 import secrets
-import select
+import selectors
+import signal
 import socket
 import tempfile
 import threading
 import time
 import unittest
 
+import outsider as outsiders
 import support
 
 TINY = os.path.join(support.TOP, "tests", "vectors", "tiny", "llama3.gguf")
 NULL = ("--backend", "null")
+TRIES = 20  # where something must come together that a slow client or a quick node may miss
 
 
 def group(count, *options, node_options=None, kv_pages=4096):
@@ -37,6 +40,12 @@ def ask(node, ids, max_tokens=4, headers=None, **fields):
     body = {"prompt": ids, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, **fields}
     status, head, data = node.request("POST", "/v1/completions", body, headers=headers)
     return status, head, json.loads(data)
+
+
+def raw_request(body, tenant):
+    data = json.dumps(body).encode()
+    return (f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nX-Tenant-Id: {tenant}\r\n"
+            f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n").encode() + data
 
 
 def cached(answer):
@@ -88,11 +97,9 @@ class Refusals(unittest.TestCase):
     def test_larger_than_the_pool(self):
         with group(2, kv_pages=8) as g:
             for ids, max_tokens in ((prompt("pool", 100), 29), (prompt("pool", 129), 1), (prompt("pool", 4000), 4000)):
-                began = time.monotonic()
                 status, _, answer = ask(g.nodes[0], ids, max_tokens)
                 self.assertEqual(status, 400, answer)
                 self.assertIn("128", answer["error"]["message"])
-                self.assertLess(time.monotonic() - began, support.PATIENCE)
             self.assertEqual((limit(g.nodes[0], "context_tokens", None), limit(g.nodes[0], "context_tokens")), (128, 3))
             status, _, answer = ask(g.nodes[0], prompt("pool", 100), 28)
             self.assertEqual((status, answer["usage"]["completion_tokens"]), (200, 28))
@@ -101,8 +108,12 @@ class Refusals(unittest.TestCase):
         with group(2, "--max-sequences", "1", "--max-waiting", "2", "--push-back", "2") as g:
             def one(i):
                 return ask(g.nodes[i % 2], prompt(f"full{i}", 40), 7000)
-            with concurrent.futures.ThreadPoolExecutor(48) as pool:
-                answers = list(pool.map(one, range(48)))
+            answers = []
+            for _ in range(TRIES):  # until so many came at once that both were full
+                with concurrent.futures.ThreadPoolExecutor(48) as pool:
+                    answers += pool.map(one, range(48))
+                if all(limit(node, "waiting_requests") for node in g.nodes):
+                    break
             counts = collections.Counter(status for status, _, _ in answers)
             self.assertEqual(set(counts), {200, 429}, counts)
             for status, headers, answer in answers:
@@ -127,13 +138,17 @@ class Refusals(unittest.TestCase):
         with group(1) as g:
             expected = [ask(g.nodes[0], ids, n)[2]["choices"][0]["text"] for ids, n in jobs]
         with group(2, "--push-back", "1000", kv_pages=48) as g:
-            with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-                answers = list(pool.map(lambda j: ask(g.nodes[j % 2], *jobs[j]), range(len(jobs))))
-            for (status, _, answer), text in zip(answers, expected):
-                self.assertEqual(status, 200, answer)
-                self.assertEqual(answer["choices"][0]["text"], text)
-            self.assertGreater(sum(support.metric(n, "hearsay_preemptions_total") for n in g.nodes), 0, "the pools were never full")
-            self.assertGreater(sum(support.metric(n, "hearsay_forwards_total") for n in g.nodes), 0, "nothing was forwarded")
+            for _ in range(TRIES):  # until so many came at once that the pools were full
+                with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+                    answers = list(pool.map(lambda j: ask(g.nodes[j % 2], *jobs[j]), range(len(jobs))))
+                for (status, _, answer), text in zip(answers, expected):
+                    self.assertEqual(status, 200, answer)
+                    self.assertEqual(answer["choices"][0]["text"], text)
+                preemptions, forwards = (sum(support.metric(n, f"hearsay_{name}_total") for n in g.nodes) for name in ("preemptions", "forwards"))
+                if preemptions and forwards:
+                    break
+            self.assertGreater(preemptions, 0, "the pools were never full")
+            self.assertGreater(forwards, 0, "nothing was forwarded")
 
 
 class Documented(unittest.TestCase):
@@ -172,7 +187,7 @@ class Bounds(unittest.TestCase):
             node = g.nodes[0]
             idle = [socket.create_connection(("127.0.0.1", node.http_port)) for _ in range(3)]
             with socket.create_connection(("127.0.0.1", node.http_port)) as one_more:
-                one_more.settimeout(10)
+                one_more.settimeout(60)
                 one_more.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
                 answer = b""
                 while chunk := one_more.recv(4096):
@@ -214,27 +229,40 @@ class Bounds(unittest.TestCase):
                 support.wait_until(lambda: option in (log_line(node, name) or ""), 5, f"a line on {name}")
 
     def test_drain_timeout(self):
-        with group(1, "--drain-timeout", "1ms") as g:
-            node = g.nodes[0]
-            events = support.stream(node, "/v1/completions", {"prompt": prompt("drain", 40), "max_tokens": 8000, "ignore_eos": True})
-            next(events)
-            self.assertEqual(node.stop(), 0)
-            self.assertRegex(node.log(), r"1 answers were cut: they had not finished in 0.001 s \(--drain-timeout\)")
-            with self.assertRaises(Exception):
-                list(events)
+        for _ in range(TRIES):  # until the end comes before the answer's
+            with group(1, "--drain-timeout", "1ms") as g:
+                node = g.nodes[0]
+                events = support.stream(node, "/v1/completions", {"prompt": prompt("drain", 40), "max_tokens": 8000, "ignore_eos": True})
+                next(events)
+                self.assertEqual(node.stop(), 0)
+                if " answers were cut" in node.log():
+                    break
+        self.assertRegex(node.log(), r"1 answers were cut: they had not finished in 0.001 s \(--drain-timeout\)")
+        with self.assertRaises(Exception):
+            list(events)
 
     def test_weights(self):
         """Many of both wait at one small node: by the time the heavy tenant is served, the light one has had about a third of that."""
         with group(1, "--max-sequences", "1", "--tenant-weight", "heavy=3", "--tenant-weight", "x=2,y=0.5") as g:
+            # All are there when the node, stopped meanwhile, goes on; each takes it an eighth of a second, so that the order of the answers shows.
+            tenants, clients = {}, selectors.DefaultSelector()
+            g.nodes[0].kill(signal.SIGSTOP)
+            for i in range(48):
+                client = socket.create_connection(("127.0.0.1", g.nodes[0].http_port), timeout=60)
+                tenants[client] = ("heavy", "light")[i % 2]
+                client.sendall(raw_request({"prompt": prompt(f"weight{i}", 64), "max_tokens": 6000, "ignore_eos": True}, tenants[client]))
+                clients.register(client, selectors.EVENT_READ)
+            g.nodes[0].kill(signal.SIGCONT)
             done = []
-
-            def one(i):
-                tenant = ("heavy", "light")[i % 2]
-                status, _, _ = ask(g.nodes[0], prompt(f"weight{i}", 64), 1500, headers={"x-tenant-id": tenant})
-                done.append(tenant)
-                return status
-            with concurrent.futures.ThreadPoolExecutor(48) as pool:
-                self.assertEqual(set(pool.map(one, range(48))), {200})
+            while len(done) < len(tenants):
+                ready = clients.select(60 * support.PATIENCE)
+                self.assertTrue(ready, f"nothing more after {len(done)} answers")
+                for key, _ in ready:
+                    self.assertTrue(key.fileobj.recv(65536).startswith(b"HTTP/1.1 200"))
+                    done.append(tenants[key.fileobj])
+                    clients.unregister(key.fileobj)
+            for client in tenants:
+                client.close()
             last = max(i for i, tenant in enumerate(done) if tenant == "heavy")
             light = done[:last].count("light")
             self.assertTrue(4 <= light <= 14, f"{light} light ones before the last of 24 heavy ones")
@@ -259,7 +287,9 @@ class Strangers(unittest.TestCase):
             for node in g.nodes:
                 support.wait_until(node.healthy, 60, f"{node.name} up")
             a = g.nodes[0]
+            stranger = rf"peer {re.escape(support.fabric_address(g.nodes[3]))} .*key"
             support.wait_until(lambda: a.log().count("not routed to") == 2, 10, "both mismatches logged")
+            support.wait_until(lambda: re.search(stranger, a.log()), 10, "the other key logged")
             time.sleep(2)  # many more headers and handshakes
             head = prompt("strangers", 300)
             for i in range(40):
@@ -272,7 +302,7 @@ class Strangers(unittest.TestCase):
             log = a.log()
             self.assertEqual(len(re.findall(r"node2 has another page size", log)), 1, log)
             self.assertEqual(len(re.findall(r"node3 serves another model", log)), 1, log)
-            self.assertEqual(len(re.findall(rf"127\.0\.0\.1:{g.nodes[3].fabric_port}.*key", log)), 1, log)
+            self.assertEqual(len(re.findall(stranger, log)), 1, log)
             self.assertEqual(a.alive_peers(), 0)
             self.assertEqual(support.metric(a, "hearsay_forwards_total"), 0)
         finally:
@@ -281,6 +311,7 @@ class Strangers(unittest.TestCase):
     def test_tenants_and_salts_share_nothing(self):
         with group(2, "--isolate-tenants", "--route", "longest") as g:
             ids = prompt("tenants", 320)
+            spread = support.Spread(g.nodes)
             who = [({"x-tenant-id": t}, {"cache_salt": s} if s else {}) for t in ("red", "blue") for s in (None, "x", "y")]
             for entry in g.nodes:
                 for i, (headers, fields) in enumerate(who):
@@ -290,10 +321,8 @@ class Strangers(unittest.TestCase):
                         self.assertEqual(cached(answer), 0, f"{headers} {fields} found what is another's")
                     else:
                         self.assertGreaterEqual(cached(answer), 304, f"{headers} {fields} does not find its own")
-                if entry is g.nodes[0]:
-                    time.sleep(1)
-            blocks = sum(json.loads(n.request("GET", "/cluster")[2])["cluster"]["self"]["advertised_blocks"] for n in g.nodes)
-            self.assertGreaterEqual(blocks, 20 * len(who), "namespaces share names in the digests")
+                if entry is g.nodes[0]:  # where namespaces shared names in the digests, there would be fewer
+                    spread.wait(entry.name, 20 * len(who))
 
 
 class Datagrams(unittest.TestCase):
@@ -302,77 +331,68 @@ class Datagrams(unittest.TestCase):
         with group(3, "--route", "longest") as g:
             a, b, _ = g.nodes
             head = prompt("noise", 320)
+            spread = support.Spread(g.nodes)
             self.assertEqual(ask(b, head)[0], 200)
-            time.sleep(0.5)
+            spread.wait(b.name, 20)
             expected = ask(a, head, 64)[2]["choices"][0]["text"]
-            recorded = self.record(b)
-            self.assertGreater(len(recorded), 10)
-            stop = threading.Event()
-            flood = threading.Thread(target=self.flood, args=(g.nodes, recorded, stop), daemon=True)
-            flood.start()
+            outsider = outsiders.outsider(b)
+            if outsider is None:
+                self.skipTest("a link of shared memory has two ends, and nobody is between them")
             try:
-                for _ in range(100):
-                    status, headers, answer = ask(a, head, 64)
-                    self.assertEqual((status, headers["x-hearsay-node"], answer["choices"][0]["text"]), (200, b.name, expected))
-                support.wait_until(lambda: support.metric(b, "hearsay_fabric_rejected") > 100, 10, "a hundred datagrams refused")
+                self.record(outsider)
+                self.assertGreater(len(outsider.seen), 10)
+                self.flooded(g.nodes, outsider, head, expected)
             finally:
-                stop.set()
-                flood.join()
-            for node in g.nodes:
-                support.wait_until(lambda: node.alive_peers() == 2, 5, "only the fourth node gone")
-                self.assertEqual(support.metric(node, "hearsay_deaths_total"), 0)
-                self.assertEqual(support.metric(node, "hearsay_takeovers_total"), 0)
-                self.assertLess(len(node.log().splitlines()), 40, "the log was flooded")
+                outsider.close()
 
-    def record(self, target):
-        """Datagrams of a fourth node that reaches `target` through us: both directions, handshake and sealed packets, to the farewell."""
-        seen, stop = [], threading.Event()
-        front, out = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-        front.bind(("127.0.0.1", 0))
-        relay = threading.Thread(target=self.relay, args=(front, out, target.fabric_port, seen, stop), daemon=True)
-        relay.start()
-        extra = support.Group(support.BINARY, support.MODEL, 1, options=(*NULL, "--kv-pages", "64"))
-        extra.nodes[0].command += ["--join", f"127.0.0.1:{front.getsockname()[1]}"]
+    def flooded(self, nodes, outsider, head, expected):
+        a, b = nodes[:2]
+        stop = threading.Event()
+        flood = threading.Thread(target=self.flood, args=(nodes, outsider, stop), daemon=True)
+        flood.start()
+        try:
+            for _ in range(100):
+                status, headers, answer = ask(a, head, 64)
+                self.assertEqual((status, headers["x-hearsay-node"], answer["choices"][0]["text"]), (200, b.name, expected))
+            support.wait_until(lambda: support.metric(b, "hearsay_fabric_rejected") > 100, 10, "a hundred datagrams refused")
+            if support.DPDK:
+                support.wait_until(lambda: support.metric(b, "hearsay_dpdk_foreign_frames_total") > 10, 10, "foreign frames counted")
+        finally:
+            stop.set()
+            flood.join()
+        for node in nodes:
+            support.wait_until(lambda: node.alive_peers() == 2, 5, "only the fourth node gone")
+            self.assertEqual(support.metric(node, "hearsay_deaths_total"), 0)
+            self.assertEqual(support.metric(node, "hearsay_takeovers_total"), 0)
+            self.assertLess(len(node.log().splitlines()), 40, "the log was flooded")
+
+    def record(self, outsider):
+        """Datagrams of a fourth node that comes and goes: both directions, handshake and sealed packets, to the farewell."""
+        extra = support.Group(support.BINARY, support.MODEL, 1, options=(*NULL, "--kv-pages", "64"), first=outsider.first)
+        extra.nodes[0].command += ["--join", outsider.join]
         try:
             extra.nodes[0].start()
             enough = 60 if support.IN_DATAGRAMS else 12
-            support.wait_until(lambda: len(seen) >= enough, 30, f"{enough} datagrams")
+            support.wait_until(lambda: len(outsider.seen) >= enough, 30, f"{enough} datagrams")
         finally:
             extra.stop()
             time.sleep(0.2)
-            stop.set()
-            relay.join()
-            front.close()
-            out.close()
-        return seen
+            outsider.stop_recording()
 
-    def relay(self, front, out, port, seen, stop):
-        back = None
-        while not stop.is_set():
-            for source in select.select([front, out], [], [], 0.05)[0]:
-                data, address = source.recvfrom(65536)
-                seen.append(data)
-                if source is front:
-                    back = address
-                    out.sendto(data, ("127.0.0.1", port))
-                elif back:
-                    front.sendto(data, back)
-
-    def flood(self, nodes, recorded, stop):
+    def flood(self, nodes, outsider, stop):
         rng = random.Random(8)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-            while not stop.is_set():
-                for node in nodes:
-                    data = bytearray(rng.choice(recorded))
-                    kind = rng.randrange(4)
-                    if kind == 0:
-                        data = bytearray(rng.randbytes(rng.randrange(0, 1500)))
-                    elif kind == 1:
-                        data = data[:rng.randrange(len(data) + 1)]
-                    elif kind == 2 and data:
-                        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-                    s.sendto(bytes(data), ("127.0.0.1", node.fabric_port))
-                time.sleep(0.0005)
+        while not stop.is_set():
+            for node in nodes:
+                data = bytearray(rng.choice(outsider.seen))
+                kind = rng.randrange(4)
+                if kind == 0:
+                    data = bytearray(rng.randbytes(rng.randrange(0, 1400)))
+                elif kind == 1:
+                    data = data[:rng.randrange(len(data) + 1)]
+                elif kind == 2 and data:
+                    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                outsider.send(node, bytes(data))
+            time.sleep(0.0005)
 
 
 if __name__ == "__main__":
