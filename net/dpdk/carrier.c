@@ -219,6 +219,7 @@ static int open_pool(struct dpdk *self, uint32_t mtu, struct error *err)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     uint32_t n = OTHER_BUFFERS, room = RTE_PKTMBUF_HEADROOM + FRAME_ETHERNET_BYTES + mtu + ROOM_SLACK;
+    room = room < RTE_MBUF_DEFAULT_BUF_SIZE ? RTE_MBUF_DEFAULT_BUF_SIZE : room;
     for (uint32_t p = 0; p < self->n_ports; p++) {
         n += dpdk_port_buffers(&self->ports[p]);
         room = room < RTE_PKTMBUF_HEADROOM + self->ports[p].least_room ? RTE_PKTMBUF_HEADROOM + self->ports[p].least_room : room;

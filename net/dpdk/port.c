@@ -18,7 +18,7 @@
 #include "net/dpdk/eal_arguments.h"
 
 enum { RING = 1024, COPIED_BUFFERS = 256, RECONNECT_US = 200000, HANDSHAKE_US = 2000000, CALL_MS = 200 };
-enum { MEMIF_BUFFER = 2048, MEMIF_SPARE = 128, PACKET_FRAME = 2048, PACKET_HEADER = 96, ORDINARY_ROOM = RTE_MBUF_DEFAULT_BUF_SIZE - RTE_PKTMBUF_HEADROOM };
+enum { MEMIF_BUFFER = 2048, PACKET_FRAME = 2048, PACKET_HEADER = 96 };
 
 static bool is_driver(const struct rte_eth_dev_info *info, const char *name)
 {
@@ -58,15 +58,14 @@ static uint32_t interface_mtu(const char *arguments)
     return mtu;
 }
 
-/* The devices without an MTU of their own have a size of buffers instead. Of memif's a little is left over: into buffers of ours that are smaller the
- * driver takes frame by frame, while for larger ones it first sets aside 32, which a single frame then waits for (22.11). */
+/* The devices without an MTU of their own have a size of buffers instead. */
 static uint32_t own_mtu(const struct rte_eth_dev_info *info, uint16_t id)
 {
     char arguments[512];
     uint16_t mtu;
     arguments_of(info, arguments, sizeof arguments);
     if (is_driver(info, "net_memif"))
-        return number_of(arguments, "bsize", MEMIF_BUFFER) - MEMIF_SPARE - FRAME_ETHERNET_BYTES;
+        return number_of(arguments, "bsize", MEMIF_BUFFER) - FRAME_ETHERNET_BYTES;
     if (is_driver(info, "net_af_packet")) {
         uint32_t frame = number_of(arguments, "framesz", PACKET_FRAME) - PACKET_HEADER - FRAME_ETHERNET_BYTES, wire = interface_mtu(arguments);
         return frame < wire ? frame : wire;
@@ -99,9 +98,7 @@ int dpdk_port_claim(struct dpdk_port *port, uint16_t id, uint64_t owner, uint32_
     port->shares_memory = is_driver(&info, "net_virtio_user") || (is_driver(&info, "net_memif") && zero_copy);
     port->unruly = is_driver(&info, "net_memif") || is_driver(&info, "net_virtio_user");
     port->mtu = own_mtu(&info, id);
-    uint32_t frame = is_driver(&info, "net_af_packet") ? number_of(arguments, "framesz", PACKET_FRAME) : 0;
-    if (!is_driver(&info, "net_memif"))
-        port->least_room = frame > ORDINARY_ROOM ? frame : ORDINARY_ROOM;
+    port->least_room = is_driver(&info, "net_af_packet") ? number_of(arguments, "framesz", PACKET_FRAME) : 0;
     uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
     port->queues = (uint16_t)(queues < most ? queues : most);
     if (port->queues < queues)

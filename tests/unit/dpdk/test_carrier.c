@@ -136,7 +136,7 @@ static void test_addresses(void **state)
     for (const char *const *wrong = (const char *const[]){"10.79.0.2", "127.0.0.1:7070", "0.0.0.0:7070", "224.0.0.1:1", "10.79.0.2:0", NULL}; *wrong; wrong++)
         assert_int_not_equal(a->ops->resolve(a, *wrong, &out), 0);
     assert_int_equal(a->ops->wait_fd(a), -1);
-    assert_int_equal(a->ops->mtu(a), 2048 - 128 - FRAME_HEADER_BYTES);
+    assert_int_equal(a->ops->mtu(a), 2048 - FRAME_HEADER_BYTES);
 }
 
 static void test_lent_and_copied(void **state)
