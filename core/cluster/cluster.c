@@ -179,6 +179,7 @@ static void on_peer_up(struct cluster *c, const struct transport_event *event, u
     m->gossiped_ns = 0;
     m->bucket = (struct bucket){0};
     m->hello_ns = m->asked_ns = 0;
+    m->asked_in_vain = 0;
     reads_reset(c, m);
     spread_hello(c, m, now_ns);
     swim_probe(c, m, now_ns);
