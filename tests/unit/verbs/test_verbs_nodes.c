@@ -1,5 +1,5 @@
-/* How often nodes at rest wake: four of them over verbs, on a device that is memory (fake_device.h), beside four over sockets. Time is counted,
- * not read; what wakes a sleeping node is what wakes its loop: a time that was named, or the descriptor. */
+/* How often nodes at rest wake, and how soon they know news: over verbs, on a device that is memory (fake_device.h), and over sockets. Time is
+ * counted, not read; what wakes a sleeping node is what wakes its loop: a time that was named, or the descriptor. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,9 +13,9 @@
 #include "core/cluster/cluster.h"
 #include "net/verbs/verbs.h"
 
-enum { NODES = 4, EVENTS = 32 };
+enum { NODES = 4, EVENTS = 32, INSERTIONS = 300 };
 #define SECOND UINT64_C(1000000000)
-static const uint64_t TURN_NS = 5000, APART_NS = 23000000, SETTLE_NS = 5 * SECOND, REST_NS = 10 * SECOND;
+static const uint64_t TURN_NS = 20000, SHORT_NS = 200000, APART_NS = 23000000, SETTLE_NS = 2 * SECOND, REST_NS = 10 * SECOND;
 static const uint8_t key[NET_GROUP_KEY_BYTES] = "a group's key";
 
 struct node {
@@ -43,10 +43,10 @@ static uint64_t drawn(void *self)
     return rng_u64(&((struct node *)self)->rng);
 }
 
-static void open_node(uint32_t i, bool over_verbs)
+static void open_node(uint32_t i, bool over_verbs, uint64_t interval_ns)
 {
     struct node *node = &nodes[i];
-    struct cluster_config config = {.page_tokens = 16, .arithmetic = "f32"};
+    struct cluster_config config = {.page_tokens = 16, .arithmetic = "f32", .gossip_interval_ns = interval_ns};
     struct transport_verbs_config verbs = {.bind = "127.0.0.1:0", .group_key = key};
     struct transport_sockets_config sockets = {.bind = "127.0.0.1:0", .group_key = key};
     *node = (struct node){.env = {.now_ns = counted_now, .random_u64 = drawn, .self = node}};
@@ -95,14 +95,13 @@ static void run_until(uint64_t end_ns)
     }
 }
 
-/* Wake-ups a second of one node, on average. */
-static double measure(bool over_verbs)
+/* That many nodes know each other; interval_ns 0: as by default. */
+static void open_group(uint32_t n, bool over_verbs, uint64_t interval_ns)
 {
     struct transport_info info;
-    uint32_t wakes = 0, turns = 0;
     now_ns = SECOND;
-    for (n_nodes = 0; n_nodes < NODES; run_until(now_ns + APART_NS)) { /* so that their rounds do not fall together */
-        open_node(n_nodes, over_verbs);
+    for (n_nodes = 0; n_nodes < n; run_until(now_ns + APART_NS)) { /* so that their rounds do not fall together */
+        open_node(n_nodes, over_verbs, interval_ns);
         if (n_nodes > 0)
             assert_int_equal(cluster_join(nodes[n_nodes].cluster, info.local, NULL), 0);
         else
@@ -110,17 +109,33 @@ static double measure(bool over_verbs)
         n_nodes++;
     }
     run_until(now_ns + SETTLE_NS);
-    for (uint32_t i = 0; i < NODES; i++) {
-        assert_int_equal(cluster_peers(nodes[i].cluster), NODES - 1);
-        nodes[i].wakes = nodes[i].turns = 0;
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(cluster_peers(nodes[i].cluster), n - 1);
+}
+
+static void close_group(void)
+{
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        cluster_destroy(nodes[i].cluster);
+        nodes[i].transport->ops->destroy(nodes[i].transport);
     }
+}
+
+/* ---- at rest ---- */
+
+/* Wake-ups a second of one node, on average. */
+static double measure_rest(bool over_verbs)
+{
+    uint32_t wakes = 0, turns = 0;
+    open_group(NODES, over_verbs, 0);
+    for (uint32_t i = 0; i < NODES; i++)
+        nodes[i].wakes = nodes[i].turns = 0;
     run_until(now_ns + REST_NS);
     for (uint32_t i = 0; i < NODES; i++) {
         wakes += nodes[i].wakes;
         turns += nodes[i].turns;
-        cluster_destroy(nodes[i].cluster);
-        nodes[i].transport->ops->destroy(nodes[i].transport);
     }
+    close_group();
     double seconds = (double)REST_NS / 1e9 * NODES;
     printf("    %s: %.1f wake-ups and %.1f turns a second\n", over_verbs ? "verbs" : "sockets", wakes / seconds, turns / seconds);
     return wakes / seconds;
@@ -129,12 +144,46 @@ static double measure(bool over_verbs)
 static void test_nodes_at_rest(void **state)
 {
     (void)state;
-    double verbs = measure(true), sockets = measure(false);
+    double verbs = measure_rest(true), sockets = measure_rest(false);
     assert_true(verbs <= 1.2 * sockets);
+}
+
+/* ---- news ---- */
+
+static int in_order(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* From the moment at which a block enters one node's tree, anywhere between two rounds, until its peer knows it. */
+static void test_news_at_a_short_interval(void **state)
+{
+    (void)state;
+    static uint64_t delays_ns[INSERTIONS];
+    struct rng rng;
+    rng_seed(&rng, 7);
+    open_group(2, true, SHORT_NS);
+    struct radix_listener origin = cluster_radix_listener(nodes[0].cluster), peer = cluster_radix_listener(nodes[1].cluster);
+    for (int i = 0; i < INSERTIONS; i++) {
+        run_until(now_ns + rng_below(&rng, 2 * SHORT_NS));
+        uint64_t name = rng_u64(&rng), from_ns = now_ns;
+        origin.added(origin.self, 1, &name, 1);
+        nodes[0].is_asleep = false; /* what brought the block woke it */
+        while (!peer.held_elsewhere(peer.self, name) && now_ns < from_ns + SECOND)
+            run_until(now_ns + 1);
+        delays_ns[i] = now_ns - from_ns;
+    }
+    close_group();
+    qsort(delays_ns, INSERTIONS, sizeof delays_ns[0], in_order);
+    double median_us = (double)delays_ns[INSERTIONS / 2] / 1e3, p99_us = (double)delays_ns[INSERTIONS - INSERTIONS / 100] / 1e3;
+    printf("    insertion to visibility %.0f us, p99 %.0f us\n", median_us, p99_us);
+    assert_true(delays_ns[INSERTIONS / 2] <= 3 * TURN_NS);
+    assert_true(delays_ns[INSERTIONS - INSERTIONS / 100] <= SHORT_NS + 3 * TURN_NS);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_at_rest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_at_rest), cmocka_unit_test(test_news_at_a_short_interval)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
