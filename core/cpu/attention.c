@@ -202,8 +202,7 @@ static uint32_t place_tiles(const struct forward *f, const struct task *task, ui
     uint32_t page = first / kv->page_tokens, slot = first % kv->page_tokens, i = 0;
     for (uint32_t position = first; position < end && i < n; position += CPU_KEY_TILE, i++) {
         keys[i] = kv_pool_keys(kv, task->span->pages[page], slot, f->layer, task->kv_head);
-        if (values)
-            values[i] = kv_pool_values(kv, task->span->pages[page], slot, f->layer, task->kv_head);
+        values[i] = kv_pool_values(kv, task->span->pages[page], slot, f->layer, task->kv_head);
         slot += CPU_KEY_TILE;
         if (slot == kv->page_tokens) {
             slot = 0;
@@ -213,10 +212,21 @@ static uint32_t place_tiles(const struct forward *f, const struct task *task, ui
     return i;
 }
 
-/* Writes the first tiles of the task's keys, n at most; returns how many there are. */
-static uint32_t place_first_tiles(const struct forward *f, const struct task *task, uint32_t n, const uint16_t **keys)
+/* Writes what is read first of the task's keys from position `first` on, and then of its values: TILES_AHEAD tiles at most. Returns how
+ * many. */
+static uint32_t place_leading(const struct forward *f, const struct task *task, uint32_t first, const uint16_t **tiles)
 {
-    return place_tiles(f, task, task->seen[0].first / KEY_PAIR * KEY_PAIR, task->seen[task->n_queries - 1].last, n, keys, NULL);
+    const uint32_t end = fewer(task->seen[task->n_queries - 1].last, (first / CPU_KV_SEGMENT + 1) * CPU_KV_SEGMENT);
+    const uint16_t *values[TILES_AHEAD];
+    const uint32_t n = place_tiles(f, task, first, end, TILES_AHEAD, tiles, values), most = fewer(2 * n, TILES_AHEAD);
+    for (uint32_t i = n; i < most; i++)
+        tiles[i] = values[i - n];
+    return most;
+}
+
+static uint32_t first_key(const struct task *task)
+{
+    return task->seen[0].first / KEY_PAIR * KEY_PAIR;
 }
 
 /* next: the task that the worker probably does after this one, or NULL. */
@@ -234,11 +244,11 @@ static void find_tiles(const struct forward *f, const struct task *task, uint32_
         out->seen[q] = range_within(task->seen[q], first, base + CPU_KV_SEGMENT);
     if (!task->first || out->n == 0)
         return;
-    /* Behind them the first keys of what is read next. */
+    /* Behind them what is read next. */
     const uint16_t **after = out->tiles + 2 * out->n;
-    uint32_t n = place_tiles(f, task, base + CPU_KV_SEGMENT, all_end, TILES_AHEAD, after, NULL);
+    uint32_t n = place_leading(f, task, base + CPU_KV_SEGMENT, after);
     if (n == 0 && next && next->first)
-        n = place_first_tiles(f, next, TILES_AHEAD, after);
+        n = place_leading(f, next, first_key(next), after);
     for (; n < TILES_AHEAD; n++)
         after[n] = after[(int)n - 1];
 }
@@ -365,9 +375,8 @@ void attention_ask(const struct forward *f, uint32_t worker)
     if (own.first == own.end)
         return;
     const struct task task = find_task(f, own.first / f->n_segments);
-    const uint32_t first = own.first % f->n_segments * CPU_KV_SEGMENT, end = task.seen[task.n_queries - 1].last;
-    const uint32_t n = first ? place_tiles(f, &task, first, end, TILES_AHEAD, tiles, NULL)
-                             : place_first_tiles(f, &task, TILES_AHEAD, tiles);
+    const uint32_t segment = own.first % f->n_segments;
+    const uint32_t n = place_leading(f, &task, segment > 0 ? segment * CPU_KV_SEGMENT : first_key(&task), tiles);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t at = 0; at < f->kv->d_head * CPU_KEY_TILE; at += LINE_SHORTS)
             __builtin_prefetch(tiles[i] + at, 0, 2);

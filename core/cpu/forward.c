@@ -79,7 +79,7 @@ static uint32_t group_outputs(const struct forward *f)
 
 /* A tile each: two workers that write into one tile would take its cache lines from each other. Less where there are too few rows
  * for the workers; not single rows, which are done sooner than handed over. */
-static uint32_t rows_per_chunk(const struct forward *f, uint32_t n_rows)
+uint32_t forward_rows_per_chunk(const struct forward *f, uint32_t n_rows)
 {
     uint32_t share = (n_rows + f->n_workers - 1) / f->n_workers, height = forward_tile_rows(f, n_rows);
     if (share < FEWEST_ROWS)
@@ -89,7 +89,7 @@ static uint32_t rows_per_chunk(const struct forward *f, uint32_t n_rows)
 
 static uint32_t row_chunks(const struct forward *f, uint32_t n_rows)
 {
-    uint32_t rows = rows_per_chunk(f, n_rows);
+    uint32_t rows = forward_rows_per_chunk(f, n_rows);
     return (n_rows + rows - 1) / rows;
 }
 
@@ -196,7 +196,7 @@ static void next_stage(struct forward *f)
 static void run_rows(struct forward *f, uint32_t worker, uint32_t chunk)
 {
     uint32_t n_rows = f->stage == STAGE_OUTPUT_NORM ? group_outputs(f) : f->n_rows;
-    uint32_t rows = rows_per_chunk(f, n_rows), first = chunk * rows, last = first + rows < n_rows ? first + rows : n_rows;
+    uint32_t rows = forward_rows_per_chunk(f, n_rows), first = chunk * rows, last = first + rows < n_rows ? first + rows : n_rows;
     switch ((enum stage)f->stage) {
     case STAGE_EMBED:
         for (uint32_t row = first; row < last; row++)

@@ -20,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/cpu/kernels.h"
 #include "core/cpu/kv_pool.h"
+#include "core/cpu/product.h"
 #include "core/cpu/sample.h"
 #include "core/cpu/weights.h"
 #include "core/cpu/work_share.h"
@@ -31,55 +32,20 @@ enum {
     WIDENED_AT_ONCE = 2,       /* panels of a matrix made floats at a time */
     OUTPUT_GROUP = 48,         /* rows whose logits are held at a time */
     MAX_PENDING_COPIES = 1024, /* of pages, between two steps */
-    FEW_FIXED_ROWS = 4,        /* so few are made integers by each worker for itself; no path's tiles are lower */
 };
 
 struct page_copy {
     uint32_t dst, src;
 };
+
 struct step_row {
     const struct step_span *span;
     uint32_t index; /* in its span */
 };
+
 struct output_row {
     uint32_t row;   /* among the forward's rows */
     uint32_t index; /* in its span's results */
-};
-
-/* The last norm stage. */
-struct norm {
-    const float *weight;
-    const struct output_row *outputs; /* its rows, or NULL: those of the step */
-    uint32_t n_rows;
-    bool in_product; /* not yet done, but left to the next product */
-};
-/* The rows as integers for weights of a type (kernels_fixed.h). */
-struct fixed_tiles {
-    enum weight_type type;
-    size_t start; /* among those of all types */
-};
-
-/* A product under way: panels of up to three matrices over the same rows, numbered through. */
-struct product {
-    const struct packed_matrix *parts[3];
-    uint32_t n_parts;
-    uint32_t n_panels;
-    uint32_t panels_at_once; /* that a worker takes */
-    uint32_t n_rows;
-    struct fixed_tiles fixed[3]; /* one for each quantised type among the parts */
-    uint32_t n_fixed;
-    bool fixing;        /* the rows are being made integers; the product itself comes next */
-    bool fixes_own;     /* each worker makes them integers for itself */
-    const float *tiles; /* words (kernels.h) */
-    bool norms;         /* instead of tiles each worker takes the rows of the last norm stage, which it normalises for itself */
-    bool ends_step;     /* nothing but sampling follows */
-    uint64_t started_ns; /* then */
-};
-
-/* A product's rows as one worker reads them. */
-struct product_rows {
-    const float *tiles;
-    const int32_t *fixed;
 };
 
 /* Who wants to know a moment before a step ends: soon is called by any worker, more than once. A clock that always says 0 is none. */
@@ -140,6 +106,8 @@ void forward_destroy(struct forward *forward);
 uint32_t forward_begin(struct forward *forward, const struct step *step);
 void forward_run(struct forward *forward, uint32_t worker, uint32_t chunk);
 uint32_t forward_advance(struct forward *forward, uint32_t worker); /* chunks of the next stage; 0: the step is done */
+/* Of stages whose chunks are rows, or rows of tiles. */
+uint32_t forward_rows_per_chunk(const struct forward *forward, uint32_t n_rows);
 
 /* forward_norms.c: normalises rows first .. last-1 of the norm stage into tiles. */
 void forward_norm(struct forward *forward, uint32_t worker, uint32_t first, uint32_t last);

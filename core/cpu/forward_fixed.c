@@ -18,14 +18,6 @@ static const struct fixed_tiles *find_type(const struct product *p, enum weight_
     return NULL;
 }
 
-static uint32_t rows_per_chunk(const struct forward *f)
-{
-    const uint32_t share = (f->product.n_rows + f->n_workers - 1) / f->n_workers, tile_rows = f->kernels->tile_rows;
-    if (share < FEW_FIXED_ROWS)
-        return FEW_FIXED_ROWS;
-    return share < tile_rows ? share : tile_rows;
-}
-
 uint32_t forward_start_fixing(struct forward *f)
 {
     struct product *p = &f->product;
@@ -39,13 +31,15 @@ uint32_t forward_start_fixing(struct forward *f)
     }
     p->fixes_own = p->n_fixed > 0 && p->n_rows <= FEW_FIXED_ROWS;
     p->fixing = p->n_fixed > 0 && !p->fixes_own;
-    return p->fixing ? (p->n_rows + rows_per_chunk(f) - 1) / rows_per_chunk(f) : 0;
+    const uint32_t rows = forward_rows_per_chunk(f, p->n_rows);
+    return p->fixing ? (p->n_rows + rows - 1) / rows : 0;
 }
 
 void forward_fix_inputs(struct forward *f, uint32_t chunk)
 {
     const struct product *p = &f->product;
-    const uint32_t n_inputs = p->parts[0]->n_inputs, tile_rows = forward_tile_rows(f, p->n_rows), at_once = rows_per_chunk(f);
+    const uint32_t n_inputs = p->parts[0]->n_inputs, tile_rows = forward_tile_rows(f, p->n_rows);
+    const uint32_t at_once = forward_rows_per_chunk(f, p->n_rows);
     const uint32_t first = chunk * at_once, last = first + at_once < p->n_rows ? first + at_once : p->n_rows;
     for (uint32_t row = first, n; row < last; row += n) { /* tile by tile */
         const uint32_t tile = row / tile_rows * tile_rows, height = p->n_rows - tile < tile_rows ? p->n_rows - tile : tile_rows;
