@@ -216,7 +216,7 @@ static bool wait_for(struct node_inbox *inbox, const uint32_t *value, uint32_t w
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 10;
+    until.tv_sec += 60;
     int rc = 0;
     pthread_mutex_lock(&inbox->lock);
     while (*value < wanted && !rc)

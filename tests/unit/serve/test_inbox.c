@@ -356,7 +356,7 @@ static bool is_quiet(int fd)
  */
 static void an_end_is_announced(void **state)
 {
-    static const long durations_ns[] = {1200000, 20000000};
+    static const long durations_ns[] = {1200000, 100000000};
     for (size_t i = 0; i < 2; i++) {
         struct bench bench;
         static struct asked asked;
@@ -396,7 +396,7 @@ static void stopping_lets_answers_finish(void **state)
     assert_int_equal(node_inbox_submit(bench.inbox, &soon.request), 0);
     while (!atomic_load(&soon.tokens))
         sched_yield();
-    node_loop_stop(bench.loop, 5000000000);
+    node_loop_stop(bench.loop, 60000000000);
     bench.loop = NULL;
     assert_int_equal(atomic_load(&soon.finals), 1);
     assert_int_equal(atomic_load(&soon.status), 0);
@@ -410,12 +410,12 @@ static void stopping_at_once_fails_them(void **state)
 {
     struct bench bench;
     static struct asked asked;
-    open_bench(&bench, 64, 1000000, true, NODE_POLL_ADAPTIVE);
+    open_bench(&bench, 64, 10000000, true, NODE_POLL_ADAPTIVE);
     ask(&asked, 4000);
     assert_int_equal(node_inbox_submit(bench.inbox, &asked.request), 0);
     while (!atomic_load(&asked.tokens))
         sched_yield();
-    close_bench(&bench); /* a second to drain does not suffice for four thousand steps of a millisecond */
+    close_bench(&bench); /* a second to drain does not suffice for four thousand steps of ten milliseconds */
     assert_int_equal(atomic_load(&asked.finals), 1);
     assert_int_equal(atomic_load(&asked.status), HS_ERR_CLOSED);
 }
