@@ -66,6 +66,7 @@ bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const st
 int verbs_queue(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 int verbs_queue_unreliable(struct verbs_link *link, const struct iovec *iov, int n, size_t len);
 void verbs_flush(struct verbs_link *link);
+void verbs_drop_prepared(struct verbs_link *link);
 void verbs_return_credit(struct verbs_link *link); /* told to the peer once the receive is posted again */
 void verbs_on_sent(struct verbs_link *link); /* a signalled one, and those before it */
 struct verbs_buffer *verbs_take_in_flight(struct verbs_link *link); /* all, as a chain */

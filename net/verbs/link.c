@@ -69,6 +69,7 @@ void verbs_link_reset(struct verbs_link *link)
         seal_session_fini(&link->seal);
     link->sealed = false;
     link->ring.head = link->ring.tail = 0;
+    verbs_drop_prepared(link);
     link->unreliable_len = 0;
     link->sent_packets = link->allowed_packets = link->posted = link->done = 0;
     link->marks_head = link->marks_tail = 0;

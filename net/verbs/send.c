@@ -6,7 +6,7 @@
 #include "core/base/panic.h"
 #include "net/verbs/internal.h"
 
-enum { BATCH = 16, FIRST_RING = 64 << 10, FIRST_UNRELIABLE = 8 << 10 };
+enum { BATCH = VERBS_BATCH, FIRST_RING = 64 << 10, FIRST_UNRELIABLE = 8 << 10, LONG_MESSAGE = VERBS_PAYLOAD_BYTES / 2 };
 #define MEASURE_EVERY_NS UINT64_C(50000000)
 
 /* ---- the queue ---- */
@@ -248,18 +248,13 @@ static bool post_one(struct verbs_link *link, struct verbs_buffer *buffer, uint3
     return failed == 0;
 }
 
-/* For a message that finds the queues empty: a packet of its own, not waiting for the next poll. False: it is to be queued. One for each
- * poll, so that messages sent together still share packets. */
-bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const struct iovec *iov, int n, size_t len)
+/* A packet of one message, gathered where it leaves from. NULL: no buffer; *packet_len 0: the cipher failed. */
+static struct verbs_buffer *write_message(struct verbs_link *link, enum packet_kind kind, const struct iovec *iov, int n, size_t len,
+                                          uint32_t *packet_len)
 {
-    struct verbs *self = link->owner;
-    bool idle = byte_ring_used(&link->ring) == 0 && link->unreliable_len == 0 && link->sent_ns != self->now_ns;
-    if (!idle || VERBS_RECORD_BYTES + len > VERBS_PAYLOAD_BYTES || link->sent_packets >= link->allowed_packets ||
-        link->posted - link->done == VERBS_SEND_DEPTH)
-        return false;
     struct verbs_buffer *buffer = rail_take(link->rail);
     if (buffer == NULL)
-        return false;
+        return NULL;
     uint32_t record = (uint32_t)len;
     uint8_t *content = buffer->data + VERBS_HEADER_BYTES, *at = content + VERBS_RECORD_BYTES;
     memcpy(content, &record, VERBS_RECORD_BYTES);
@@ -269,15 +264,46 @@ bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const st
         at += iov[i].iov_len;
     }
     struct cut cut = {kind, content, VERBS_RECORD_BYTES + record};
-    uint32_t packet_len = write_packet(link, &cut, buffer->data);
-    if (packet_len == 0)
-        rail_give(link->rail, buffer);
+    *packet_len = write_packet(link, &cut, buffer->data);
     link->sent_packets++;
-    link->broken = packet_len == 0 || !post_one(link, buffer, packet_len);
+    if (*packet_len == 0)
+        rail_give(link->rail, buffer);
+    return buffer;
+}
+
+/* For a message that finds the queues empty: a packet of its own, not waiting for the next poll. One for each poll, so that messages sent
+ * together still share packets, or at least, where they are too long for that, the call that posts them. False: it is to be queued. */
+bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const struct iovec *iov, int n, size_t len)
+{
+    struct verbs *self = link->owner;
+    bool queued = byte_ring_used(&link->ring) > 0 || link->unreliable_len > 0;
+    bool first = link->n_prepared == 0 && link->sent_ns != self->now_ns;
+    bool prepare = !first && kind == PACKET_STREAM && len >= LONG_MESSAGE && link->n_prepared < VERBS_BATCH;
+    if (queued || !(first || prepare) || VERBS_RECORD_BYTES + len > VERBS_PAYLOAD_BYTES || link->sent_packets >= link->allowed_packets ||
+        link->posted + link->n_prepared - link->done == VERBS_SEND_DEPTH)
+        return false;
+    uint32_t packet_len;
+    struct verbs_buffer *buffer = write_message(link, kind, iov, n, len, &packet_len);
+    if (buffer == NULL)
+        return false;
+    if (prepare && packet_len > 0) {
+        link->prepared[link->n_prepared] = buffer;
+        link->prepared_len[link->n_prepared++] = packet_len;
+        verbs_activate(link);
+        return true;
+    }
+    link->broken = link->broken || packet_len == 0 || !post_one(link, buffer, packet_len);
     if (link->broken)
         verbs_activate(link); /* its end is for the next poll */
     verbs_timer_at(self, self->now_ns + self->tuning.peer_timeout_ns / 2);
     return true;
+}
+
+void verbs_drop_prepared(struct verbs_link *link)
+{
+    for (uint32_t i = 0; i < link->n_prepared; i++)
+        rail_give(link->prepared[i]->rail, link->prepared[i]);
+    link->n_prepared = 0;
 }
 
 /* Makes packets while there is something to say, credit, and room. False: something broke. */
@@ -287,6 +313,11 @@ static bool make_packets(struct verbs_link *link, uint32_t *unreliable_at)
     struct cut cut;
     batch.n = 0;
     link->full = false;
+    for (uint32_t i = 0; i < link->n_prepared; i++)
+        add_to_batch(link, &batch, link->prepared[i], link->prepared_len[i]);
+    link->n_prepared = 0;
+    if (batch.n == BATCH && !post_batch(link, &batch))
+        return false;
     while (next_cut(link, *unreliable_at, &cut)) {
         if (link->posted + batch.n - link->done == VERBS_SEND_DEPTH) {
             link->full = true;

@@ -37,6 +37,8 @@
 #include "net/verbs/rail.h"
 #include "net/verbs/verbs.h"
 
+enum { VERBS_BATCH = 16 }; /* packets posted at a time */
+
 enum pair_state { PAIR_IDLE, PAIR_OFFERED, PAIR_CONNECTED, PAIR_UP };
 
 struct verbs_pair {
@@ -102,6 +104,8 @@ struct verbs_link {
 
     /* Sending: whole records in the ring, cut into packets as they come. */
     struct byte_ring ring;
+    struct verbs_buffer *prepared[VERBS_BATCH]; /* packets of a long message each, sealed, that leave before what is in the ring */
+    uint32_t prepared_len[VERBS_BATCH], n_prepared;
     uint8_t *unreliable;
     uint32_t unreliable_len, unreliable_cap;
     uint64_t sent_packets, allowed_packets; /* that use credit, since the pair came up */

@@ -23,6 +23,7 @@ struct end {
     bool up;
     int read_status;
     uint8_t first; /* byte of the page, or of the message */
+    uint8_t firsts[64]; /* of the messages, in order */
     uint32_t len;
 };
 
@@ -60,6 +61,8 @@ static int poll_end(struct world *world, struct end *end)
             end->read_status = event->status;
         end->len = event->len;
         end->first = event->len > 0 ? event->data[0] : 0;
+        if (event->kind == TRANSPORT_MESSAGE)
+            end->firsts[end->messages % sizeof end->firsts] = end->first;
     }
     return n;
 }
@@ -153,6 +156,34 @@ static void test_a_message_leaves_and_arrives_within_one_look(void **state)
         assert_int_equal(other->first, (uint8_t)i);
         assert_int_equal(other->len, 1);
         poll_end(world, &world->end[i % 2]);
+    }
+    assert_int_equal(fake_device.receiver_not_ready, 0);
+}
+
+/* Gathered where they leave from, posted with one call, and in order with short ones between them. */
+static void test_long_messages_leave_together(void **state)
+{
+    enum { MESSAGES = 28 };
+    struct world *world = *state;
+    struct transport_verbs_stats before, after;
+    uint8_t content[8000] = {0};
+    for (uint32_t round = 0; round < 20; round++) {
+        bool mixed = round % 2;
+        uint32_t messages = world->end[1].messages;
+        assert_int_equal(transport_verbs_stats(world->end[0].transport, &before), 0);
+        for (uint32_t i = 0; i < MESSAGES; i++) {
+            content[0] = (uint8_t)i;
+            say(world, 0, content, mixed && i % 5 == 4 ? 10 : sizeof content);
+        }
+        for (int i = 0; i < 1000 && world->end[1].messages < messages + MESSAGES; i++)
+            step(world);
+        assert_int_equal(world->end[1].messages, messages + MESSAGES);
+        for (uint32_t i = 0; i < MESSAGES; i++)
+            assert_int_equal(world->end[1].firsts[(messages + i + 1) % sizeof world->end[1].firsts], i);
+        assert_int_equal(transport_verbs_stats(world->end[0].transport, &after), 0);
+        assert_true(after.doorbells - before.doorbells <= 5);
+        for (int i = 0; i < 20; i++)
+            step(world); /* credit comes back */
     }
     assert_int_equal(fake_device.receiver_not_ready, 0);
 }
@@ -265,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_message_leaves_and_arrives_within_one_look, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_long_messages_leave_together, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_read_is_posted_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_end_of_a_read_wakes_its_reader, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_memory_for_large_pages_goes_again, set_up, tear_down),
