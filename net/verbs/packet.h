@@ -15,6 +15,7 @@ enum {
     VERBS_CREDITS = 32,
     VERBS_SPARE = 4,
     VERBS_SEND_DEPTH = 64,
+    VERBS_BATCH = 16, /* packets posted at a time */
     VERBS_SIGNAL_EVERY = 16,
     VERBS_MAX_READS = 16,   /* outstanding at once */
     VERBS_READ_QUEUE = 64,  /* and waiting */

@@ -37,8 +37,6 @@
 #include "net/verbs/rail.h"
 #include "net/verbs/verbs.h"
 
-enum { VERBS_BATCH = 16 }; /* packets posted at a time */
-
 enum pair_state { PAIR_IDLE, PAIR_OFFERED, PAIR_CONNECTED, PAIR_UP };
 
 struct verbs_pair {
@@ -179,14 +177,13 @@ struct verbs {
     struct buffer_pool pool; /* messages put together */
 
     int epoll_fd;
-    bool slow_waits; /* its turn has been put off by one */
     uint64_t slow_due_ns, async_ns, busy_ns; /* next look at the bootstrap; last ones at asynchronous events, and completion */
     bool some_full;          /* perhaps a link is full */
     uint64_t typical_gap_ns; /* moving average of the time from one completion to the next */
     uint64_t dense_ns;       /* what of it is worth staying awake for */
     uint64_t next_timer_ns;
     struct verbs_link *active;
-    bool may_sleep; /* the next completion makes the descriptor readable */
+    bool may_sleep, slow_waits; /* the next completion makes the descriptor readable; what is slow has been put off by a turn */
     struct verbs_region published[TRANSPORT_REGIONS];
     uint32_t publications; /* of this boot: no key comes twice */
     uint8_t pages_root[SEAL_KEY_BYTES];
