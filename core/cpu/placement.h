@@ -35,7 +35,7 @@ void placement_fini(struct placement *placement);
 
 /* Panels that are multiplied in one piece: few enough that none of n_workers has much more to do than another. */
 uint32_t placement_chunk_panels(uint32_t n_panels, uint32_t n_workers);
-/* The first panel of those that a worker multiplies when one row is computed; n_panels for worker n_workers. */
+/* The first panel of those that are a worker's own; n_panels for worker n_workers. */
 uint32_t placement_first_panel(uint32_t n_panels, uint32_t n_workers, uint32_t worker);
 
 /*
