@@ -35,13 +35,15 @@ static int open_port(const struct fabric_job *job, bool serves, struct error *er
     if (rte_eth_dev_count_avail() == 0)
         return error_set(err, HS_ERR_NOT_FOUND, "DPDK has no port");
     rte_eth_dev_owner_new(&owner);
-    /* AF_XDP takes no buffers above a page */
-    pool = rte_pktmbuf_pool_create("bare", BUFFERS, 128, 0, job->bytes <= SMALL_BYTES ? RTE_MBUF_DEFAULT_BUF_SIZE : LARGE_ROOM,
-                                   (int)rte_socket_id());
+    rc = dpdk_port_claim(&port, id, owner, 1, err);
+    if (rc)
+        return rc;
+    /* AF_XDP takes no buffers above a page, AF_PACKET none below its frames */
+    bool large = job->bytes > SMALL_BYTES || port.least_room > RTE_MBUF_DEFAULT_DATAROOM;
+    pool = rte_pktmbuf_pool_create("bare", BUFFERS, 128, 0, large ? LARGE_ROOM : RTE_MBUF_DEFAULT_BUF_SIZE, (int)rte_socket_id());
     if (pool == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for %d buffers", BUFFERS);
-    rc = dpdk_port_claim(&port, id, owner, 1, err);
-    return rc ? rc : dpdk_port_start(&port, 1500, pool, err);
+    return dpdk_port_start(&port, 1500, pool, err);
 }
 
 /* The next frame, spinning for it. NULL: over, or nothing came for long. */
