@@ -8,24 +8,14 @@
 
 #include "core/base/log.h"
 #include "net/verbs/internal.h"
-
-static struct path_end end_of(const struct control *offer)
-{
-    struct path_end end = {.lid = offer->lid, .mtu_bytes = offer->mtu_bytes, .infiniband = offer->infiniband};
-    memcpy(end.gid, offer->gid, sizeof end.gid);
-    return end;
-}
+#include "net/verbs/rails.h"
 
 int verbs_paths_open(struct verbs *self)
 {
     bool wanted = self->config.ask_paths;
     for (uint32_t i = 0; i < self->n_rails; i++)
         wanted = wanted || self->rails[i].choice.link == DEVICE_LINK_INFINIBAND;
-    int status = wanted ? path_records_open(&self->paths) : 0;
-    if (status == HS_ERR_UNSUPPORTED)
-        log_info("net", "verbs: the subnet manager cannot be asked for paths (build with librdmacm, load rdma_ucm): LIDs are those that peers tell, "
-                        "the service level is %u", self->config.service_level);
-    return status == HS_ERR_UNSUPPORTED ? 0 : status;
+    return wanted ? rails_open_paths(&self->paths) : 0;
 }
 
 /* A question about the peer's port. 0, or why nobody was asked. */
@@ -58,7 +48,7 @@ static bool was_found(struct verbs_link *link, const struct path_end *there)
 bool verbs_path_awaited(struct verbs_link *link, const struct control *offer)
 {
     struct verbs *self = link->owner;
-    struct path_end end = end_of(offer);
+    struct path_end end = path_end_of(offer->gid, offer->lid, offer->mtu_bytes, offer->infiniband);
     bool found = was_found(link, &end);
     link->there = end;
     link->path_retry = (struct path_retry){.due_ns = 0};

@@ -1,7 +1,5 @@
 #include "net/verbs/path.h"
 
-#include <string.h>
-
 enum { HOP_LIMIT = 64 };
 
 /* Megabits per second of the specification's codes: 2.5, 10, 30, 5, 20, 40, 60, 80, 120 Gb/s, then those of FDR, EDR, HDR and NDR. */

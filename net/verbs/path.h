@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "net/verbs/device_choice.h"
 
@@ -22,6 +23,13 @@ struct path_end { /* the peer's port, as it told */
     uint16_t lid, mtu_bytes;
     bool infiniband;
 };
+
+static inline struct path_end path_end_of(const uint8_t gid[16], uint16_t lid, uint16_t mtu_bytes, bool infiniband)
+{
+    struct path_end end = {.lid = lid, .mtu_bytes = mtu_bytes, .infiniband = infiniband};
+    memcpy(end.gid, gid, sizeof end.gid);
+    return end;
+}
 
 struct path_record { /* what of the subnet manager's matters to us; the InfiniBand specification's PathRecord */
     uint8_t dgid[16];

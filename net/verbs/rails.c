@@ -46,3 +46,12 @@ int rails_choose(const struct transport_verbs_config *config, struct device_rail
         *n = 1; /* several only when they are named */
     return status;
 }
+
+int rails_open_paths(struct path_records **out)
+{
+    int status = path_records_open(out);
+    if (status == HS_ERR_UNSUPPORTED)
+        log_info("net", "verbs: the subnet manager cannot be asked for paths (build with librdmacm, load rdma_ucm): LIDs are those that peers tell, the "
+                        "service level the configured one");
+    return status == HS_ERR_UNSUPPORTED ? 0 : status;
+}

@@ -2,9 +2,7 @@
  * Path records for datagrams. Nobody waits for them: what the neighbour told is good until there is something better. Questions that come to
  * nothing are asked again, ever more rarely.
  */
-#include <string.h>
-
-#include "core/base/log.h"
+#include "net/verbs/rails.h"
 #include "net/verbs/ud_internal.h"
 
 int ud_paths_open(struct ud *self, bool everywhere)
@@ -12,17 +10,12 @@ int ud_paths_open(struct ud *self, bool everywhere)
     bool wanted = everywhere;
     for (uint32_t i = 0; i < self->n_rails; i++)
         wanted = wanted || self->rails[i].rail.choice.link == DEVICE_LINK_INFINIBAND;
-    int status = wanted ? path_records_open(&self->paths) : 0;
-    if (status == HS_ERR_UNSUPPORTED)
-        log_info("net", "verbs: the subnet manager cannot be asked for paths (build with librdmacm, load rdma_ucm): LIDs are those that peers tell");
-    return status == HS_ERR_UNSUPPORTED ? 0 : status;
+    return wanted ? rails_open_paths(&self->paths) : 0;
 }
 
 struct path_end ud_path_end(const struct ud_port *port)
 {
-    struct path_end end = {.lid = port->lid, .mtu_bytes = port->mtu_bytes, .infiniband = port->infiniband};
-    memcpy(end.gid, port->gid, sizeof end.gid);
-    return end;
+    return path_end_of(port->gid, port->lid, port->mtu_bytes, port->infiniband);
 }
 
 /* Has ask_again run then, if that is not sooner already. */
