@@ -34,6 +34,7 @@
     X(options)          \
     X(packet)           \
     X(pages)            \
+    X(pieces)           \
     X(reads)            \
     X(safetensors)      \
     X(show)             \
