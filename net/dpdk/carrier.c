@@ -161,6 +161,8 @@ static int set_addresses(struct dpdk *self, const char *bind, const struct devic
 static int no_ports(struct error *err)
 {
     char cards[320];
+    if (*dpdk_eal_complaint())
+        return error_set(err, HS_ERR_UNSUPPORTED, "DPDK made none of the devices of --eal: %s", dpdk_eal_complaint());
     nic_scan("/sys", cards, sizeof cards);
     if (*cards)
         return error_set(err, HS_ERR_UNSUPPORTED, "DPDK has no Ethernet port: %s", cards);

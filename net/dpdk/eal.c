@@ -26,7 +26,7 @@
 enum { LINE_BYTES = 240, STARTED_BYTES = EAL_ARGUMENT_BYTES };
 
 static struct {
-    bool started;
+    bool started, has_vdevs;
     char text[STARTED_BYTES]; /* the arguments it was started with */
 } eal;
 
@@ -41,8 +41,8 @@ static struct {
 /* DPDK does not say how bad a line is. These open its good news. */
 static bool is_good_news(const char *line)
 {
-    static const char *const good[] = {"Detected", "Multi-process", "Selected IOVA", "Probe PCI", "No free ", "VFIO support", "No available",
-                                       "TSC ", "Static", "WARNING"};
+    static const char *const good[] = {"Detected", "Multi-process", "Physical addresses", "Selected IOVA", "Probe PCI", "No free ",
+                                       "VFIO support", "No available", "TSC ", "Static", "WARNING"};
     const char *text = strncmp(line, "EAL: ", 5) == 0 ? line + 5 : line;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         if (strncmp(text, good[i], strlen(good[i])) == 0)
@@ -228,6 +228,12 @@ int dpdk_eal_start(const char *text, struct error *err)
     if (rc < 0)
         return failed(err);
     snprintf(eal.text, sizeof eal.text, "%s", text);
+    eal.has_vdevs = eal_arguments_vdev(&arguments, 0) != NULL;
     eal.started = true;
     return 0;
+}
+
+const char *dpdk_eal_complaint(void)
+{
+    return eal.has_vdevs ? printed.first_complaint : "";
 }

@@ -13,5 +13,7 @@
 
 /* text NULL: no arguments. */
 int dpdk_eal_start(const char *text, struct error *err);
+/* What DPDK first complained of while it started, if virtual devices were asked for: it starts without those that it cannot make. "": nothing. */
+const char *dpdk_eal_complaint(void);
 
 #endif

@@ -46,8 +46,9 @@ class Wire:
         self.far = [f"hsf{os.getpid() % 100000}{i}" for i in "ab"]
         ip("link", "add", self.bridge, "type", "bridge", "forward_delay", "0", "mcast_snooping", "0")
         ip("link", "set", self.bridge, "mtu", str(mtu), "up")
-        for near, far in zip(self.near, self.far):
-            ip("link", "add", near, "mtu", str(mtu), "type", "veth", "peer", "name", far, "mtu", str(mtu))
+        for number, (near, far) in enumerate(zip(self.near, self.far), 9):
+            # DPDK's driver names its group of sockets by process number xor index; neighbouring numbers of both would meet.
+            ip("link", "add", near, "index", str(4096 * number + os.getpid() % 4096), "mtu", str(mtu), "type", "veth", "peer", "name", far, "mtu", str(mtu))
             for name in (near, far):
                 with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as f:
                     f.write("1")

@@ -59,6 +59,11 @@ class Starts(unittest.TestCase):
     def test_no_port(self):
         self.one_line(start("--eal", NO_HUGE), (77,), "DPDK has no Ethernet port")
 
+    def test_device_that_cannot_be_made(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        self.one_line(start("--eal", NO_HUGE + "--vdev=net_af_packet0,iface=lo,framesz=8192,blocksz=4096"), (77,), "none of the devices of --eal: .*(af_packet|AF_PACKET)")
+
     def test_unknown_port(self):
         self.one_line(start("--eal", NO_HUGE + "--vdev=net_ring0", "--device", "0000:01:00.0"), (1, 2), 'no port "0000:01:00.0", but net_ring0')
 
