@@ -419,7 +419,7 @@ int node_set_tenant_weight(struct node *node, const char *tenant, float weight)
 {
     _Static_assert(CLUSTER_WEIGHTS_MAX == (int)ADMISSION_WEIGHTS && CLUSTER_TENANT_BYTES == (int)REQUEST_TENANT_BYTES, "told as they are");
     int rc = scheduler_set_weight(node->scheduler, tenant, weight);
-    return rc < 0 ? rc : cluster_set_weight(node->cluster, tenant, weight);
+    return rc < 0 || !node->cluster ? rc : cluster_set_weight(node->cluster, tenant, weight);
 }
 
 void node_drain(struct node *node, bool on)

@@ -101,7 +101,8 @@ static int run(const struct node_options *options, struct error *err)
         running_node_close(running, 0);
         return printed();
     }
-    atomic_store(&ends.started, true);
+    atomic_store(&ends.started, true); /* before anyone is told: whoever reads that it serves may stop it in the same moment */
+    running_node_announce(running);
     pthread_join(ends.waiter, NULL);
     log_info("start", "%s: finishing what runs, then ending (again: at once)", strsignal(ends.received));
     use_default_actions(&ends.set);

@@ -267,7 +267,7 @@ static int open_parts(struct running_node *r, struct error *err)
     return rc ? rc : open_node(r, err);
 }
 
-static void announce(const struct running_node *r)
+void running_node_announce(const struct running_node *r)
 {
     struct backend_info backend;
     struct transport_info transport;
@@ -292,8 +292,6 @@ int running_node_open(const struct node_options *options, struct running_node **
         running_node_close(r, 0);
         return rc;
     }
-    if (!options->check)
-        announce(r);
     *out = r;
     return 0;
 }

@@ -15,6 +15,8 @@ struct running_node;
 
 /* Loads the model, allocates the KV pool, opens both ports, starts the loop and the HTTP server. */
 int running_node_open(const struct node_options *options, struct running_node **out, struct error *err);
+/* Logs the line that says where it serves and what; from then on users come. */
+void running_node_announce(const struct running_node *running);
 /* Lets running answers finish for at most drain_ns, tells the peers, frees everything. */
 void running_node_close(struct running_node *running, uint64_t drain_ns);
 /* Prints what would run, for --check. */
