@@ -279,7 +279,7 @@ bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const st
     bool queued = byte_ring_used(&link->ring) > 0 || link->unreliable_len > 0;
     bool first = link->n_prepared == 0 && link->sent_ns != self->now_ns;
     bool prepare = !first && kind == PACKET_STREAM && len >= LONG_MESSAGE && link->n_prepared < VERBS_BATCH;
-    if (queued || !(first || prepare) || VERBS_RECORD_BYTES + len > VERBS_PAYLOAD_BYTES || link->sent_packets >= link->allowed_packets ||
+    if (queued || link->broken || !(first || prepare) || VERBS_RECORD_BYTES + len > VERBS_PAYLOAD_BYTES || link->sent_packets >= link->allowed_packets ||
         link->posted + link->n_prepared - link->done == VERBS_SEND_DEPTH)
         return false;
     uint32_t packet_len;
@@ -292,7 +292,7 @@ bool verbs_send_at_once(struct verbs_link *link, enum packet_kind kind, const st
         verbs_activate(link);
         return true;
     }
-    link->broken = link->broken || packet_len == 0 || !post_one(link, buffer, packet_len);
+    link->broken = packet_len == 0 || !post_one(link, buffer, packet_len);
     if (link->broken)
         verbs_activate(link); /* its end is for the next poll */
     verbs_timer_at(self, self->now_ns + self->tuning.peer_timeout_ns / 2);

@@ -6,7 +6,7 @@
 
 #define SLOW_NS UINT64_C(20000)   /* between looks that need a system call each */
 #define ASYNC_NS UINT64_C(1000000)
-#define UD_PIECES_NS UINT64_C(1000000000) /* so long the other pieces of a datagram are waited for */
+#define UD_PIECES_NS UINT64_C(50000000) /* so long the other pieces of a datagram are waited for: in a second its number may be another's */
 
 /* ---- over UDP ---- */
 
