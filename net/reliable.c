@@ -151,6 +151,7 @@ static void report_version(struct reliable *self, const struct carrier_datagram 
 
 static void on_datagram(struct reliable *self, const struct carrier_datagram *datagram)
 {
+    _Static_assert((WIRE_VERSION << 4 | WIRE_PACKET) == 0x14, "as it stands below");
     const uint8_t *data = datagram->data;
     if (datagram->len >= WIRE_HEADER_BYTES && memcmp(data, "HS\x14", 3) == 0) { /* as nearly all are: version 1, a packet */
         reliable_on_packet(self, datagram);

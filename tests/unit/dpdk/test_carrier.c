@@ -342,6 +342,31 @@ static void test_nobody_there(void **state)
     assert_true(after.arp_requests > before.arp_requests);
 }
 
+/* The first datagram of a carrier waits for its neighbour as long as any later one: a second, not the looks until a clock is read. */
+static void test_the_first_waits(void **state)
+{
+    enum { LOOKS = 40, WELL_BELOW_MS = 500 };
+    (void)state;
+    for (uint64_t end = now_ms() + PATIENCE_MS;;) {
+        struct dpdk_carrier_stats stats;
+        uint64_t got = 0;
+        b->ops->destroy(b);
+        b = open_end("10.79.0.2:7071", "net_memif1");
+        uint64_t began = now_ms();
+        sum_of_received(b, &got);
+        assert_int_equal(send_one(b, &to_a, 1), 1);
+        for (int i = 0; i < LOOKS; i++)
+            sum_of_received(b, &got);
+        dpdk_carrier_stats(b, &stats);
+        if (now_ms() - began < WELL_BELOW_MS) {
+            assert_int_equal(stats.unresolved, 0);
+            break;
+        }
+        assert_true(now_ms() < end); /* a machine that stood still meanwhile: once more */
+    }
+    meet();
+}
+
 static void test_peer_begins_anew(void **state)
 {
     (void)state;
@@ -374,7 +399,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),     cmocka_unit_test(test_lent_and_copied), cmocka_unit_test(test_full_ring),
         cmocka_unit_test(test_kept),          cmocka_unit_test(test_empty_pool),      cmocka_unit_test(test_foreign_frames),
-        cmocka_unit_test(test_nobody_there),  cmocka_unit_test(test_peer_begins_anew), cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_nobody_there),  cmocka_unit_test(test_the_first_waits), cmocka_unit_test(test_peer_begins_anew),
+        cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
