@@ -30,12 +30,18 @@ void weights_tell(struct cluster *c, const struct member *to)
     cluster_send(c, to, &w, 0); /* a transport too busy for it loses a warning, and no more */
 }
 
-static float weight_of(const struct cluster_weight *weights, uint32_t n, const char *tenant)
+static const struct cluster_weight *find(const struct cluster_weight *weights, uint32_t n, const char *tenant)
 {
     for (uint32_t i = 0; i < n; i++)
         if (strcmp(weights[i].tenant, tenant) == 0)
-            return weights[i].weight;
-    return 1;
+            return &weights[i];
+    return NULL;
+}
+
+static float weight_of(const struct cluster_weight *weights, uint32_t n, const char *tenant)
+{
+    const struct cluster_weight *at = find(weights, n, tenant);
+    return at ? at->weight : 1;
 }
 
 void weights_on_message(struct cluster *c, struct member *m, struct wire_weights told)
@@ -48,7 +54,7 @@ void weights_on_message(struct cluster *c, struct member *m, struct wire_weights
     for (uint32_t i = 0; i < c->n_weights + n; i++) {
         bool is_ours = i < c->n_weights;
         const struct cluster_weight *at = is_ours ? &c->weights[i] : &theirs[i - c->n_weights];
-        if (!is_ours && weight_of(c->weights, c->n_weights, at->tenant) != 1)
+        if (!is_ours && find(c->weights, c->n_weights, at->tenant))
             continue; /* seen already */
         bool differs = weight_of(c->weights, c->n_weights, at->tenant) != weight_of(theirs, n, at->tenant);
         odd = differs && !n_odd ? at : odd;

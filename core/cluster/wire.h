@@ -138,7 +138,7 @@ struct wire_intent {
     const uint8_t *blocks;
 };
 
-/* Tenants whose weight is not 1, each once. */
+/* Tenants to whom a weight was given; all others have 1. */
 struct wire_weights { struct reader reader; uint32_t left; };
 
 struct wire_message {

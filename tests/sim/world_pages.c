@@ -32,7 +32,8 @@ struct read {
     uint64_t due_ns;
     bool is_back;
     struct pager *reader;
-    uint32_t peer, to; /* the node there */
+    struct connection *connection; /* NULL: it is over */
+    uint32_t peer, to;             /* the node there */
     uint64_t boot_id, cookie, version;
     uint32_t region, page, expected, torn, tries;
     int status;
@@ -194,8 +195,8 @@ static void look(struct world *world, struct read *read)
 static void finish(struct read *read)
 {
     struct pager *reader = read->reader;
-    for (struct connection *c = reader->connections; c; c = c->next)
-        c->n_under_way -= c->peer == read->peer && c->boot_id == read->boot_id;
+    if (read->connection)
+        read->connection->n_under_way--;
     read->next = NULL;
     *reader->done_tail = read;
     reader->done_tail = &read->next;
@@ -241,6 +242,7 @@ static void end_reads(struct pager *reader, uint32_t peer)
             free_read(read);
             continue;
         }
+        read->connection = NULL;
         bool is_answered = read->data && rng_below(&world->reads->rng, 2);
         read->status = is_answered ? read->status : HS_ERR_CLOSED;
         read->is_back = true;
@@ -448,6 +450,7 @@ static int pager_read_page(struct transport *t, uint32_t peer, uint32_t region, 
     if (!read)
         return HS_ERR_BUSY;
     *read = (struct read){.reader = pager,
+                          .connection = c,
                           .peer = peer,
                           .to = c->to,
                           .boot_id = c->boot_id,
