@@ -27,7 +27,7 @@ KERNEL_INLINE lane_ints pack_bytes(lane_ints a, lane_ints b, lane_ints c, lane_i
     return (low & 0xffff) | high << 16;
 }
 
-/* fix_group for n_rows rows of n inputs. */
+/* As fix_groups: one group of n inputs of n_rows rows. */
 KERNEL_INLINE void fix_rows(const float *words, uint32_t stride, uint32_t n_rows, const uint32_t n, int32_t offset, int32_t *header,
                             int32_t *quads)
 {

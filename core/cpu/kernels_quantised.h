@@ -15,8 +15,8 @@
  * One row takes one panel after the other: a single stream, which the hardware fetches ahead best.
  *
  * A path defines QUANTISED_ROWS and FOR_EACH_QUANTISED_ROWS (rows of a pass), ints, load_ints, store_ints, load_first_ints,
- * store_first_ints, ints_broadcast, ints_from_floats, join_planes, low_nibbles, high_nibbles, multiply_nibbles, multiply_bytes and
- * load_scales beside what kernels_body.h lists.
+ * store_first_ints, ints_broadcast, ints_from_floats, ints_to_floats, join_planes, low_nibbles, high_nibbles, multiply_nibbles,
+ * multiply_bytes and load_scales beside what kernels_body.h lists.
  */
 #ifndef HEARSAY_CPU_KERNELS_QUANTISED_H
 #define HEARSAY_CPU_KERNELS_QUANTISED_H

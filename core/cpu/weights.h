@@ -72,8 +72,8 @@ int weights_create(const struct model_desc *model, const struct cpu_kernels *ker
 void weights_destroy(struct weights *weights);
 
 /*
- * Before filling: panels shall stand on the nodes of the workers that multiply them in a step of one row. node_bytes[i] becomes what
- * was placed on topology->nodes[i]. False: the kernel refused some of it.
+ * Before filling: panels shall stand on the nodes of the workers whose own they are. node_bytes[i] becomes what was placed on
+ * topology->nodes[i]. False: the kernel refused some of it.
  */
 bool weights_place(const struct weights *weights, const struct topology *topology, const struct placement *placement,
                    uint64_t node_bytes[CPU_MAX_NODES]);
