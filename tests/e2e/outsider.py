@@ -18,17 +18,36 @@ STRANGE_IP = socket.inet_aton("10.78.0.66")
 STRANGE_MAC = bytes.fromhex("020000000066")
 
 
-class OnSockets:
+class Listener:
+    """Runs self.run() in a thread of its own while self.running, and closes self.sockets when all is over."""
+
+    def start(self):
+        self.running = True
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def stop_recording(self):
+        self.running = False
+        self.thread.join()
+
+    def close(self):
+        if self.running:
+            self.stop_recording()
+        for s in self.sockets:
+            s.close()
+
+
+class OnSockets(Listener):
     """Forwards between whoever joins him and a node."""
 
     def __init__(self, target):
-        self.target, self.seen, self.running = target, [], True
-        self.front, self.out = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        self.target, self.seen = target, []
+        self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+        self.front, self.out = self.sockets
         self.front.bind(("127.0.0.1", 0))
         self.join = f"127.0.0.1:{self.front.getsockname()[1]}"
         self.first = 0
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+        self.start()
 
     def run(self):
         back = None
@@ -44,16 +63,6 @@ class OnSockets:
 
     def send(self, node, data):
         self.out.sendto(data, ("127.0.0.1", node.fabric_port))
-
-    def stop_recording(self):
-        self.running = False
-        self.thread.join()
-
-    def close(self):
-        if self.running:
-            self.stop_recording()
-        self.front.close()
-        self.out.close()
 
 
 def checksum(header):
@@ -71,17 +80,17 @@ def frame(mac, ip, port, data):
     return mac + STRANGE_MAC + b"\x08\x00" + header + udp
 
 
-class OnInterfaces:
+class OnInterfaces(Listener):
     """Listens at the bridge's port of a node that joins by itself, and sends frames to any node; every eighth of them of a kind that no node knows."""
 
     def __init__(self, target):
         prefix = support.DPDK[1]
-        self.join, self.first, self.seen, self.running, self.sent = support.fabric_address(target), EXTRA, [], True, 0
-        self.tap, self.port = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) for _ in range(2))
+        self.join, self.first, self.seen, self.sent = support.fabric_address(target), EXTRA, [], 0
+        self.sockets = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) for _ in range(2)]
+        self.tap, self.port = self.sockets
         self.tap.bind((f"{prefix}b{EXTRA + 1}", 3))
         self.port.bind((f"{prefix}{OUTSIDER + 1}", 0))
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+        self.start()
 
     def run(self):
         while self.running:
@@ -100,16 +109,6 @@ class OnInterfaces:
             data = data[:12] + b"\x88\xb5" + data[14:]
         self.port.send(data[:1514])
 
-    def stop_recording(self):
-        self.running = False
-        self.thread.join()
-
-    def close(self):
-        if self.running:
-            self.stop_recording()
-        self.tap.close()
-        self.port.close()
-
 
 def outsider(target):
     """None: nobody can be between these nodes."""
@@ -118,19 +117,17 @@ def outsider(target):
     return OnSockets(target)
 
 
-class RelayedPath:
+class RelayedPath(Listener):
     """Between two nodes on sockets: what reaches one of two sockets leaves by the other, to the peer behind it."""
 
     def __init__(self):
-        self.sides = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+        self.sides = self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
         for s in self.sides:
             s.bind(("127.0.0.1", 0))
         self.options = ("--join", f"127.0.0.1:{self.port(0)}")
         self.peers = [None, None]
         self.lost = set()
-        self.running = True
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+        self.start()
 
     def port(self, side):
         return self.sides[side].getsockname()[1]
@@ -156,12 +153,6 @@ class RelayedPath:
                 data, self.peers[side] = s.recvfrom(65536)
                 if side not in self.lost and self.peers[1 - side]:
                     self.sides[1 - side].sendto(data, self.peers[1 - side])
-
-    def close(self):
-        self.running = False
-        self.thread.join()
-        for s in self.sides:
-            s.close()
 
 
 class BridgedPath:

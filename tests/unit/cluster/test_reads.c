@@ -290,17 +290,34 @@ static void test_byte_rate_holds_for_reads(void **state)
     digests_stop();
 }
 
-static int few_blocks(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
+/* Whether a page is a header, which is given; write_head puts a changed one in its place. */
+static bool read_head(uint32_t region, const uint8_t *data, uint32_t len, struct wire_header *out)
 {
     struct wire_message message;
+    if (region != REGION_HEAD || wire_decode(data, len, &message) != 0)
+        return false;
+    *out = message.digest.header;
+    return true;
+}
+
+static void write_head(const struct wire_header *header, uint8_t *data, uint32_t len)
+{
     struct writer w;
-    if (region != REGION_HEAD || wire_decode(data, *len, &message) != 0)
+    writer_init(&w, data, len);
+    wire_begin_digest(&w, header, 0, header->sequence + 1);
+    assert_int_equal(w.len, len);
+}
+
+static uint32_t stated_blocks;
+
+/* A header that states another number of blocks. */
+static int wrong_blocks(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
+{
+    struct wire_header header;
+    if (!read_head(region, data, *len, &header))
         return 0;
-    struct wire_header header = message.digest.header;
-    header.n_blocks = 1;
-    writer_init(&w, data, *len);
-    wire_begin_digest(&w, &header, 0, header.sequence + 1);
-    assert_int_equal(w.len, *len);
+    header.n_blocks = stated_blocks;
+    write_head(&header, data, *len);
     return 0;
 }
 
@@ -326,15 +343,12 @@ static int short_pages(struct world *world, uint32_t reader, uint32_t origin, ui
 /* A header that promises changes which never come. */
 static int promises(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
 {
-    struct wire_message message;
-    struct writer w;
+    struct wire_header header;
     n_read_of_origin += origin == 0;
-    if (origin || region != REGION_HEAD || wire_decode(data, *len, &message) != 0)
+    if (origin || !read_head(region, data, *len, &header))
         return 0;
-    struct wire_header header = message.digest.header;
     header.sequence += 100;
-    writer_init(&w, data, *len);
-    wire_begin_digest(&w, &header, 0, header.sequence + 1);
+    write_head(&header, data, *len);
     return 0;
 }
 
@@ -369,19 +383,6 @@ static void test_what_does_not_fit_is_not_read_for_ever(void **state)
     }
 }
 
-static int most_blocks(struct world *world, uint32_t reader, uint32_t origin, uint32_t region, uint32_t page, uint8_t *data, uint32_t *len)
-{
-    struct wire_message message;
-    struct writer w;
-    if (region != REGION_HEAD || wire_decode(data, *len, &message) != 0)
-        return 0;
-    struct wire_header header = message.digest.header;
-    header.n_blocks = UINT32_MAX;
-    writer_init(&w, data, *len);
-    wire_begin_digest(&w, &header, 0, header.sequence + 1);
-    return 0;
-}
-
 /* A header that states more blocks than there can be: what its pages may cost is not believed to be as much. */
 static void test_too_many_blocks_are_not_paid_for(void **state)
 {
@@ -396,7 +397,8 @@ static void test_too_many_blocks_are_not_paid_for(void **state)
         digests_add(0, 256);
         world_run(&digests.world, 300 * MS);
     }
-    digests.world.spoil = most_blocks;
+    stated_blocks = UINT32_MAX;
+    digests.world.spoil = wrong_blocks;
     digests.world.is_dropped = only_probes;
     world_boot(&digests.world, 1, &config);
     printf("    equal after %.0f ms\n", (double)digests_until_equal(30 * SECOND) / 1e6);
@@ -413,7 +415,8 @@ static void test_byte_rate_holds_for_longer_pages(void **state)
     for (int i = 0; i < 32; i++)
         digests_add(0, 256);
     world_run(&digests.world, 10 * SECOND);
-    digests.world.spoil = few_blocks;
+    stated_blocks = 1;
+    digests.world.spoil = wrong_blocks;
     digests.world.is_dropped = only_probes;
     uint64_t from_ns = digests.world.now_ns;
     world_boot(&digests.world, 1, &config);
