@@ -125,7 +125,7 @@ static void watch_ports(struct dpdk *self)
 /* Reading the clock costs as much as looking into a ring: it is done now and then, and nothing here needs to know better. */
 static void do_what_is_due(struct dpdk *self)
 {
-    if (self->looks++ % LOOKS_PER_CLOCK != 0) /* the first look is one that does: all that follows goes by its time */
+    if (++self->looks % LOOKS_PER_CLOCK != 0)
         return;
     if (dpdk_now_us(self) - self->watch_us >= WATCH_US) {
         self->watch_us = self->now_us;

@@ -120,7 +120,7 @@ static void ask(struct dpdk *self, struct neighbour *neighbour)
         return;
     struct frame_end to = {.ip = neighbour->ip};
     memcpy(to.mac, frame_broadcast_mac, FRAME_MAC_BYTES);
-    if (neighbour_ask(neighbour, self->now_us))
+    if (neighbour_ask(neighbour, dpdk_now_us(self))) /* what waits for the answer goes by this time, and before the first look there was none */
         for (uint32_t p = 0; p < self->n_ports; p++)
             dpdk_send_arp(self, &self->ports[p], FRAME_ARP_REQUEST, &to);
 }
