@@ -6,7 +6,9 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
+import unittest.mock
 
 import support
 
@@ -16,6 +18,7 @@ def run(*args, env=None, binary=support.BINARY):
     return done.returncode, done.stdout, done.stderr
 
 
+CONTAINED = ("unshare", "--pid", "--fork", "--kill-child")  # as the first process of a container
 ANYWHERE = ("--http", "127.0.0.1:0", "--bind", "127.0.0.1:0")
 
 
@@ -119,7 +122,9 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(group.stop(), [0, 0])
 
     def test_a_key_that_others_can_read(self):
-        for mode, warned in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):
+        """A credential of systemd shows a right of the group: it is the mask of an access list that names the service's user."""
+        for mode, credential, warned in ((0o600, False, False), (0o400, False, False), (0o640, False, True), (0o604, False, True),
+                                         (0o440, True, False), (0o444, True, True)):
             with tempfile.TemporaryDirectory() as folder:
                 key = os.path.join(folder, "key")
                 with open(key, "w") as f:
@@ -130,7 +135,8 @@ class CommandLine(unittest.TestCase):
                 command = [support.BINARY, "--model", support.MODEL, "--backend", "null", "--http", f"127.0.0.1:{http}",
                            "--bind", f"127.0.0.1:{fabric}", "--group-key-file", key]
                 node = support.Node("keyed", command, http, fabric, os.path.join(folder, "log"))
-                node.start()
+                with unittest.mock.patch.dict(os.environ, {"CREDENTIALS_DIRECTORY": folder} if credential else {}):
+                    node.start()
                 support.wait_until(node.healthy, 20, "health")
                 self.assertEqual(node.stop(), 0)
                 self.assertEqual(node.log().count(f"(mode {mode:04o}): chmod 600 {key}"), int(warned), node.log())
@@ -175,20 +181,70 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("cannot be written", done.stderr)
 
-    def test_a_signal_ends_the_loading(self):
-        """Stopped while it loads, so that it cannot be done before the signal is there."""
+    def end_while_loading(self, *, first_process=False):
+        """Status and words of a node that is told to end while it loads; stopped for it, so that it cannot be done before."""
+        command = [support.BINARY, "--model", support.MODEL, "--kv-pages", "64", *ANYWHERE]
         for _ in range(20):
-            node = subprocess.Popen([support.BINARY, "--model", support.MODEL, "--kv-pages", "64", *ANYWHERE], stderr=subprocess.PIPE)
-            with open(f"/proc/{node.pid}/maps") as maps:
-                while node.poll() is None and support.MODEL not in maps.read():  # being loaded, and not served yet
-                    maps.seek(0)
-            node.send_signal(signal.SIGSTOP)
-            node.terminate()
-            node.send_signal(signal.SIGCONT)
+            node = subprocess.Popen([*(CONTAINED if first_process else ()), *command], stderr=subprocess.PIPE)
+            pid = None if first_process else node.pid
+            while node.poll() is None:
+                if pid is None:
+                    with open(f"/proc/{node.pid}/task/{node.pid}/children") as children:
+                        pid = next(map(int, children.read().split()), None)
+                    continue
+                with open(f"/proc/{pid}/maps") as maps:
+                    if support.MODEL in maps.read():  # being loaded, and not served yet
+                        break
+            for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+                os.kill(pid, number)
             _, said = node.communicate(timeout=120)
-            if node.returncode == -signal.SIGTERM:  # else it was quicker than we
+            if b"ended before" in said:  # else it was quicker than we
                 break
-        self.assertEqual((node.returncode, said), (-signal.SIGTERM, b""))
+        return node.returncode, said.decode().splitlines()
+
+    def test_a_signal_ends_the_loading(self):
+        status, said = self.end_while_loading()
+        self.assertEqual((status, len(said)), (-signal.SIGTERM, 1), said)
+
+    @unittest.skipIf(subprocess.run([*CONTAINED, "true"], stderr=subprocess.DEVNULL).returncode, "no process namespace can be made here")
+    def test_a_signal_ends_the_loading_in_a_container(self):
+        """The first process of a process namespace, for which the kernel has no default actions."""
+        status, said = self.end_while_loading(first_process=True)
+        self.assertEqual((status, len(said)), (128 + signal.SIGTERM, 1), said)
+
+    def test_a_signal_at_any_time_of_the_start(self):
+        """The node says in one line what ended it, at whatever point of the start; only before main there is nobody who could."""
+        command = [support.BINARY, "--model", support.MODEL, "--backend", "null", *ANYWHERE]
+        started = time.monotonic()
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:
+            while " serves " not in node.stderr.readline():
+                self.assertIsNone(node.poll())
+            whole_s = time.monotonic() - started
+            node.terminate()
+            self.assertEqual(node.wait(60), 0)
+        for step in range(24):
+            node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            time.sleep(whole_s * step / 20)
+            node.terminate()
+            _, said = node.communicate(timeout=60)
+            if node.returncode:
+                self.assertEqual(node.returncode, -signal.SIGTERM, said)
+                self.assertLessEqual(len(said.splitlines()), 1, said)
+            else:
+                self.assertEqual((said.count(" serves "), said.count("finishing what runs")), (1, 1), said)
+
+    def test_whoever_was_answered_may_end_it(self):
+        for _ in range(5):
+            http, = support.free_ports(1, socket.SOCK_STREAM)
+            fabric, = support.free_ports(1, socket.SOCK_DGRAM)
+            with tempfile.TemporaryDirectory() as folder:
+                command = [support.BINARY, "--model", support.MODEL, "--backend", "null", "--http", f"127.0.0.1:{http}",
+                           "--bind", f"127.0.0.1:{fabric}"]
+                node = support.Node("answering", command, http, fabric, os.path.join(folder, "log"))
+                node.start()
+                while not node.healthy():
+                    self.assertIsNone(node.process.poll(), node.log())
+                self.assertEqual(node.stop(), 0, node.log())
 
     def test_ports_in_use(self):
         with socket.socket() as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "core/base/log.h"
 #include "tools/hearsay/node_options.h"
@@ -32,14 +33,22 @@ static int exit_status(int code)
 struct end_signals {
     sigset_t set;
     pthread_t waiter;
-    atomic_bool started; /* something runs that wants to be finished */
+    atomic_bool serves; /* there may be something that wants to be finished */
     int received;
 };
 
-static void use_default_actions(const sigset_t *set)
+static void end_at_once(int number)
 {
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
+    raise(number); /* the default action by now: whoever started us sees what ended us */
+    _exit(128 + number); /* the first process of a container has no default actions; a shell would say the same */
+}
+
+/* From now on, in this thread and for whatever comes: a signal ends the process. */
+static void let_signals_end(const sigset_t *set)
+{
+    const struct sigaction action = {.sa_handler = end_at_once, .sa_flags = (int)SA_RESETHAND | SA_NODEFER};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
 }
 
@@ -47,9 +56,10 @@ static void *await_signal(void *arg)
 {
     struct end_signals *ends = arg;
     sigwait(&ends->set, &ends->received);
-    if (!atomic_load(&ends->started)) {
-        use_default_actions(&ends->set);
-        raise(ends->received); /* a large model loads for minutes: whoever changes their mind need not wait */
+    if (!atomic_load(&ends->serves)) { /* a large model loads for minutes: whoever changes their mind need not wait */
+        log_info("start", "%s: ended before anything was served", strsignal(ends->received));
+        let_signals_end(&ends->set);
+        raise(ends->received);
     }
     return NULL;
 }
@@ -84,43 +94,50 @@ static int printed(void)
     return EXIT_FAILED;
 }
 
-static int run(const struct node_options *options, struct error *err)
+static int failed(int status, const struct error *err)
 {
-    struct end_signals ends = {0};
+    fprintf(stderr, "hearsay: %s\n", err->text);
+    return status;
+}
+
+static int run(const struct node_options *options, struct end_signals *ends, struct error *err)
+{
     struct running_node *running;
     raise_descriptor_limit();
-    int rc = end_signals_init(&ends, err);
-    if (!rc)
-        rc = running_node_open(options, &running, err);
-    if (rc) {
-        fprintf(stderr, "hearsay: %s\n", err->text);
-        return exit_status(rc);
-    }
+    int rc = running_node_open(options, &running, err);
+    if (rc)
+        return failed(exit_status(rc), err);
     if (options->check) {
         running_node_describe(running);
         running_node_close(running, 0);
         return printed();
     }
-    atomic_store(&ends.started, true); /* before anyone is told: whoever reads that it serves may stop it in the same moment */
-    running_node_announce(running);
-    pthread_join(ends.waiter, NULL);
-    log_info("start", "%s: finishing what runs, then ending (again: at once)", strsignal(ends.received));
-    use_default_actions(&ends.set);
+    atomic_store(&ends->serves, true); /* before it does: whoever gets an answer, or reads that it serves, may stop it in the same moment */
+    rc = running_node_serve(running, err);
+    if (rc) {
+        running_node_close(running, 0);
+        return failed(exit_status(rc), err);
+    }
+    pthread_join(ends->waiter, NULL);
+    log_info("start", "%s: finishing what runs, then ending (again: at once)", strsignal(ends->received));
+    let_signals_end(&ends->set);
     running_node_close(running, options->drain_timeout_ns);
     return EXIT_GOOD;
 }
 
 int main(int argc, char **argv)
 {
+    struct end_signals ends = {0};
     struct node_options options;
     struct error err = {0};
-    int rc = node_options_parse(argc, argv, &options, &err);
+    int rc = end_signals_init(&ends, &err);
+    if (rc)
+        return failed(EXIT_FAILED, &err);
+    rc = node_options_parse(argc, argv, &options, &err);
     if (rc > 0)
         return printed();
-    if (rc < 0) {
-        fprintf(stderr, "hearsay: %s\n", err.text);
-        return EXIT_USAGE;
-    }
+    if (rc < 0)
+        return failed(EXIT_USAGE, &err);
     log_setup(options.check ? LOG_LEVEL_ERROR : options.log_level, options.log_format);
-    return run(&options, &err);
+    return run(&options, &ends, &err);
 }

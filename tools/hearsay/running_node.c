@@ -104,11 +104,21 @@ static int open_backend(struct running_node *r, struct error *err)
     return cpu_backend_create(&config, &r->backend, err);
 }
 
+/* In the folder of systemd's credentials (LoadCredential). What shows there as the group's right is that of an access list, which
+ * names the service's user alone. */
+static bool is_credential(const char *path)
+{
+    const char *folder = getenv("CREDENTIALS_DIRECTORY");
+    const size_t n = folder ? strlen(folder) : 0;
+    return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/';
+}
+
 /* A secret that others may read is worth a word, and no more: mounts of secrets are not always the user's to change. */
 static void warn_of_readers(const char *option, const char *path)
 {
     struct stat file;
-    if (stat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_mode & 077)
+    const mode_t others = is_credential(path) ? 007 : 077;
+    if (stat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_mode & others)
         log_warn("start", "%s: others than its owner may use %s (mode %04o): chmod 600 %s", option, path, file.st_mode & 07777u, path);
 }
 
@@ -267,16 +277,6 @@ static int open_parts(struct running_node *r, struct error *err)
     return rc ? rc : open_node(r, err);
 }
 
-void running_node_announce(const struct running_node *r)
-{
-    struct backend_info backend;
-    struct transport_info transport;
-    r->backend->ops->info(r->backend, &backend);
-    r->transport->ops->info(r->transport, &transport);
-    log_info("start", "%s serves %s on http://%s/v1, peers on %s (%s), %s, %u KV pages of %u tokens", r->name, model_id(r),
-             r->http_address, transport.local, transport.name, backend.arithmetic, backend.n_pages, backend.page_tokens);
-}
-
 int running_node_open(const struct node_options *options, struct running_node **out, struct error *err)
 {
     struct running_node *r = calloc(1, sizeof *r);
@@ -286,14 +286,25 @@ int running_node_open(const struct node_options *options, struct running_node **
     r->env = node_env_kernel();
     r->metrics = metrics_create();
     int rc = r->metrics ? open_parts(r, err) : error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
-    if (rc == 0 && !options->check)
-        rc = start_loop(r, err);
     if (rc) {
         running_node_close(r, 0);
         return rc;
     }
     *out = r;
     return 0;
+}
+
+int running_node_serve(struct running_node *r, struct error *err)
+{
+    struct backend_info backend;
+    struct transport_info transport;
+    r->backend->ops->info(r->backend, &backend);
+    r->transport->ops->info(r->transport, &transport);
+    int rc = start_loop(r, err);
+    if (rc == 0)
+        log_info("start", "%s serves %s on http://%s/v1, peers on %s (%s), %s, %u KV pages of %u tokens", r->name, model_id(r),
+                 r->http_address, transport.local, transport.name, backend.arithmetic, backend.n_pages, backend.page_tokens);
+    return rc;
 }
 
 /* What the drain's time did not suffice for. */

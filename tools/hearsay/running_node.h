@@ -1,7 +1,7 @@
 /*
  * Everything that makes up a running node, put together from options and taken apart in reverse order.
  *
- * Threading: open and close from the main thread. Errors: one line in err; nothing is left behind.
+ * Threading: all from the main thread. Errors: one line in err; a failed open leaves nothing behind.
  */
 #ifndef HEARSAY_TOOLS_RUNNING_NODE_H
 #define HEARSAY_TOOLS_RUNNING_NODE_H
@@ -13,10 +13,10 @@
 
 struct running_node;
 
-/* Loads the model, allocates the KV pool, opens both ports, starts the loop and the HTTP server. */
+/* Loads the model, allocates the KV pool, opens both ports. Nobody is answered yet. */
 int running_node_open(const struct node_options *options, struct running_node **out, struct error *err);
-/* Logs the line that says where it serves and what; from then on users come. */
-void running_node_announce(const struct running_node *running);
+/* Starts the loop and logs the line that says where it serves and what. A failure leaves the node to be closed. */
+int running_node_serve(struct running_node *running, struct error *err);
 /* Lets running answers finish for at most drain_ns, tells the peers, frees everything. */
 void running_node_close(struct running_node *running, uint64_t drain_ns);
 /* Prints what would run, for --check. */
