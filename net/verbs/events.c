@@ -25,17 +25,30 @@ static void release(struct verbs *self, struct verbs_event *event)
     event->message = NULL;
 }
 
-static bool grow(struct verbs *self)
+/* For one more, beside those that have their place already. */
+static bool has_room(struct verbs *self)
 {
+    if (self->events_tail - self->events_given + self->events_kept < self->events_cap)
+        return true;
     struct verbs_event *events = event_ring_grow(self->events, &self->events_cap, sizeof *events, self->events_given, self->events_tail);
     if (events != NULL)
         self->events = events;
     return events != NULL;
 }
 
+bool verbs_events_keep(struct verbs *self)
+{
+    bool kept = has_room(self);
+    self->events_kept += kept;
+    return kept;
+}
+
 bool verbs_event(struct verbs *self, const struct transport_event *event, struct verbs_buffer *buffer, struct message_buffer *message)
 {
-    if (self->events_tail - self->events_given == self->events_cap && !grow(self)) {
+    if (event->kind != TRANSPORT_MESSAGE) {
+        hs_assert(self->events_kept > 0);
+        self->events_kept--;
+    } else if (!has_room(self)) {
         if (message != NULL)
             buffer_pool_put_message(&self->pool, message);
         return false;

@@ -15,7 +15,9 @@ void verbs_activate(struct verbs_link *link);
 void verbs_tell(struct verbs_link *link, const struct control *control);
 
 /* events.c */
-/* Adds an event, with a reference to the buffer or the message that data lies in. False: out of memory. */
+/* Keeps a place for an event that must not get lost for want of memory: all but messages have one. False: out of memory. */
+bool verbs_events_keep(struct verbs *self);
+/* Adds an event, with a reference to the buffer or the message that data lies in. False: out of memory, for a message. */
 bool verbs_event(struct verbs *self, const struct transport_event *event, struct verbs_buffer *buffer, struct message_buffer *message);
 void verbs_events_release(struct verbs *self); /* those handed out */
 int verbs_events_take(struct verbs *self, struct transport_event *events, int n);

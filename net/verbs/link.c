@@ -51,6 +51,7 @@ void verbs_link_end(struct verbs_link *link, int status)
     if (was_up && status != 0)
         verbs_link_down(link, status);
     deactivate(link);
+    link->owner->events_kept -= link->kept_events;
     link->owner->links[net_peer_place(link->peer)] = NULL;
     sodium_memzero(link->secret, sizeof link->secret);
     byte_ring_fini(&link->ring);
@@ -93,6 +94,7 @@ void verbs_link_up(struct verbs_link *link)
         stats->rtt_ns = bootstrap.rtt_ns;
         stats->rtt_variance_ns = bootstrap.rtt_variance_ns;
     }
+    link->kept_events--;
     verbs_event(self, &(struct transport_event){.kind = TRANSPORT_PEER_UP, .peer = link->peer, .boot_id = link->boot_id}, NULL, NULL);
 }
 
@@ -100,6 +102,7 @@ void verbs_link_down(struct verbs_link *link, int status)
 {
     struct transport_event event = {.kind = TRANSPORT_PEER_DOWN, .peer = link->peer, .status = status, .boot_id = link->boot_id};
     verbs_reads_end(link, HS_ERR_CLOSED);
+    link->kept_events--;
     verbs_event(link->owner, &event, NULL, NULL);
 }
 

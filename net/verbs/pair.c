@@ -147,6 +147,14 @@ static void plan_next(struct verbs_link *link, struct verbs_pair *pair)
     verbs_timer_at(self, pair->next_attempt_ns);
 }
 
+/* So that whatever becomes of the attempt can be told. */
+static int keep_events(struct verbs_link *link)
+{
+    while (link->kept_events < 2 && verbs_events_keep(link->owner))
+        link->kept_events++;
+    return link->kept_events == 2 ? 0 : HS_ERR_NO_MEMORY;
+}
+
 /* A queue pair of this end for attempt pair->epoch, and the word to the other. */
 int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
 {
@@ -158,7 +166,8 @@ int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
     int status = 0;
     if (which == CONTROL_MESSAGES) {
         leave_rail(link);
-        status = join_rail(link, rail_of_attempt(link, pair->epoch), &err);
+        status = keep_events(link);
+        status = status == 0 ? join_rail(link, rail_of_attempt(link, pair->epoch), &err) : error_set(&err, status, "out of memory");
     }
     if (status == 0) {
         verbs_completions(self, link->rail, true); /* a new pair may have the number of an old one: nothing of that may be left */

@@ -350,7 +350,7 @@ int verbs_read_page(struct verbs_link *link, uint32_t region, uint32_t page, uin
     struct read_queue *reads = link->reads;
     if (region >= TRANSPORT_REGIONS)
         return HS_ERR_NOT_FOUND;
-    if (reads->tail - reads->head == VERBS_READ_QUEUE)
+    if (reads->tail - reads->head == VERBS_READ_QUEUE || !verbs_events_keep(link->owner))
         return HS_ERR_BUSY;
     *request_at(reads, reads->tail++) =
         (struct read_request){.state = READ_WAITING, .region = region, .page = page, .expected = expected, .cookie = cookie};

@@ -89,6 +89,7 @@ struct verbs_link {
     uint32_t peer, id;
     uint64_t boot_id;
     struct verbs_pair pairs[CONTROL_PAIRS];
+    uint32_t kept_events; /* places for PEER_UP and PEER_DOWN, from the offer on */
     struct seal_session seal;
     bool sealed;
     uint8_t secret[CONTROL_SECRET_BYTES]; /* ours, until connected */
@@ -173,7 +174,7 @@ struct verbs {
 
     struct verbs_event *events; /* ring: [given .. head) handed out, [head .. tail) waiting */
     uint64_t events_given, events_head, events_tail;
-    uint32_t events_cap;
+    uint32_t events_cap, events_kept; /* kept: places for the ends of reads, and for peers that go up and down */
     struct buffer_pool pool; /* messages put together */
 
     int epoll_fd;

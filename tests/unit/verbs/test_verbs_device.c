@@ -17,9 +17,18 @@ enum { REGION = 3, MOST_READS = 16 };
 static const uint64_t STEP_NS = 100000, KEPT_BYTES = 4 << 20;
 static const uint8_t key[NET_GROUP_KEY_BYTES] = "a group's key";
 
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+static bool no_memory;
+
+void *__wrap_malloc(size_t bytes)
+{
+    return no_memory ? NULL : __real_malloc(bytes);
+}
+
 struct end {
     struct transport *transport;
-    uint32_t peer, reads, messages, message_bytes;
+    uint32_t peer, reads, messages, message_bytes, ups, downs;
     bool up;
     int read_status;
     uint8_t first; /* byte of the page, or of the message */
@@ -44,14 +53,16 @@ static uint64_t drawn(void *self)
     return rng_u64(&((struct world *)self)->rng);
 }
 
-static int poll_end(struct world *world, struct end *end)
+static int poll_some(struct world *world, struct end *end, int most)
 {
     struct transport_event events[8];
-    int n = end->transport->ops->poll(end->transport, world->now_ns, events, 8);
+    int n = end->transport->ops->poll(end->transport, world->now_ns, events, most);
     for (int i = 0; i < n; i++) {
         const struct transport_event *event = &events[i];
         if (event->kind == TRANSPORT_PEER_UP || event->kind == TRANSPORT_PEER_DOWN) {
             end->up = event->kind == TRANSPORT_PEER_UP;
+            end->ups += end->up;
+            end->downs += !end->up;
             end->peer = event->peer;
             continue;
         }
@@ -65,6 +76,11 @@ static int poll_end(struct world *world, struct end *end)
             end->firsts[end->messages % sizeof end->firsts] = end->first;
     }
     return n;
+}
+
+static int poll_end(struct world *world, struct end *end)
+{
+    return poll_some(world, end, 8);
 }
 
 static void step(struct world *world)
@@ -292,6 +308,51 @@ static void test_torn_reads(void **state)
     assert_int_equal(world->end[0].len, 900);
 }
 
+/* Where there is no memory to tell of its end, a read is not taken. */
+static void test_reads_without_memory_are_told(void **state)
+{
+    enum { ATTEMPTS = 2000, BEFORE = 100 };
+    struct world *world = *state;
+    publish(world, 1, 1000, 900);
+    assert_int_equal(ask(world, 0, 900), 0);
+    assert_true(run_until_read(world, 1, 10000 * MS));
+    uint32_t taken = 1;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        no_memory = taken > BEFORE;
+        taken += ask(world, 0, 900) == 0;
+        world->now_ns += STEP_NS;
+        poll_some(world, &world->end[0], 0); /* nobody takes an event */
+    }
+    no_memory = false;
+    assert_true(taken > BEFORE && taken < ATTEMPTS);
+    assert_true(run_until_read(world, taken, 1000 * MS));
+    for (int i = 0; i < 1000; i++)
+        step(world);
+    assert_int_equal(world->end[0].reads, taken);
+    assert_true(world->end[0].up);
+}
+
+/* A message for which there is no memory ends the session, which is told, and so is the next one. */
+static void test_the_end_without_memory_is_told(void **state)
+{
+    enum { MESSAGES = 2000 };
+    struct world *world = *state;
+    for (uint32_t i = 0; i < MESSAGES; i++)
+        say(world, 1, &(uint8_t){1}, 1);
+    no_memory = true;
+    for (int i = 0; i < 100; i++) {
+        world->now_ns += STEP_NS;
+        poll_some(world, &world->end[0], 0);
+        poll_end(world, &world->end[1]);
+    }
+    no_memory = false;
+    for (int i = 0; i < 100000 && world->end[0].ups < 2; i++)
+        step(world);
+    assert_int_equal(world->end[0].ups, 2);
+    assert_int_equal(world->end[0].downs, 1);
+    assert_true(world->end[0].messages < MESSAGES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +363,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_memory_for_large_pages_goes_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reads_without_a_pair_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_torn_reads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_reads_without_memory_are_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_end_without_memory_is_told, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
