@@ -1,11 +1,13 @@
 #include "net/dpdk/callers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -13,9 +15,12 @@
 #include <rte_interrupts.h>
 
 #include "core/base/log.h"
+#include "net/dpdk/eal_arguments.h"
 #include "net/dpdk/interrupts.h"
 
 enum { GREETING_BYTES = 512, WAITING = 64 };
+
+static const char DEFAULT_SOCKET[] = "/run/memif.sock"; /* the driver's */
 
 struct name {
     struct sockaddr_un address;
@@ -24,19 +29,48 @@ struct name {
 
 /* Of one memif socket; lives as long as the process, as EAL's devices do. */
 struct door {
-    int outer; /* has the address that callers know */
-    struct name inner; /* where the driver listens now */
-    struct rte_intr_handle *handle;
+    int outer;                /* has the address that callers know */
+    struct name known, inner; /* that address; where the driver listens */
+    bool has_visit;
+    struct rte_intr_handle *handle; /* NULL: not open yet */
     struct door *next;
 };
 
 struct visit {
+    struct door *door;
     int caller, inner; /* inner: ours, by which the driver is called in the caller's place */
     struct name name;  /* of inner */
     struct rte_intr_handle *handle;
 };
 
 static struct door *doors;
+
+/* ---- names ---- */
+
+/* As the driver has them; false: too long. */
+static bool set_name(struct name *name, const char *text, bool is_abstract)
+{
+    size_t len = strlen(text);
+    *name = (struct name){.address.sun_family = AF_UNIX, .len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)};
+    if (len >= sizeof name->address.sun_path)
+        return false;
+    memcpy(name->address.sun_path + is_abstract, text, len);
+    return true;
+}
+
+static bool is_same(const struct name *a, const struct name *b)
+{
+    return a->len == b->len && memcmp(&a->address, &b->address, a->len) == 0;
+}
+
+/* Nobody else has it. */
+static void make_up(char *text, size_t size)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        log_debug("dpdk", "no random number for the name of a socket: %s", strerror(errno));
+    snprintf(text, size, "hearsay-%d-%016llx", (int)getpid(), (unsigned long long)number);
+}
 
 /* ---- descriptors ---- */
 
@@ -46,11 +80,16 @@ static void close_if_open(int fd)
         close(fd);
 }
 
+static int open_socket(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
 /* A socket with an address that the kernel chooses; -1: none. */
 static int open_named(struct name *name)
 {
     const struct sockaddr_un any = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = open_socket();
     name->len = sizeof name->address;
     if (fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
         getsockname(fd, (struct sockaddr *)&name->address, &name->len) == 0)
@@ -59,28 +98,23 @@ static int open_named(struct name *name)
     return -1;
 }
 
-static int number_option(int fd, int option)
-{
-    int value = -1;
-    socklen_t len = sizeof value;
-    return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : -1;
-}
-
-static bool is_listener(int fd)
-{
-    return number_option(fd, SO_DOMAIN) == AF_UNIX && number_option(fd, SO_TYPE) == SOCK_SEQPACKET && number_option(fd, SO_ACCEPTCONN) == 1;
-}
-
 /* The descriptor whose peer is called so: what the driver made of our call. */
 static int find_peer_of(const struct name *name)
 {
     for (int fd = 0, end = dpdk_interrupts_descriptors(); fd < end; fd++) {
-        struct sockaddr_un peer;
-        socklen_t len = sizeof peer;
-        if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0 && len == name->len && memcmp(&peer, &name->address, len) == 0)
+        struct name peer = {.len = sizeof peer.address};
+        if (getpeername(fd, (struct sockaddr *)&peer.address, &peer.len) == 0 && is_same(&peer, name))
             return fd;
     }
     return -1;
+}
+
+/* Callers may have all descriptors but an eighth: without any, EAL ends the process over its next list. accepted: its number is the lowest that was
+ * free but for two, which every visit takes before and gives back. */
+static bool is_one_too_many(int accepted)
+{
+    int end = dpdk_interrupts_descriptors();
+    return accepted >= end - end / 8;
 }
 
 static bool has_hung_up(int fd)
@@ -105,6 +139,7 @@ static struct rte_intr_handle *enter(int fd, rte_intr_callback_fn callback, void
 
 static void end_visit(struct visit *visit)
 {
+    visit->door->has_visit = false;
     close_if_open(visit->inner);
     close_if_open(visit->caller);
     rte_intr_instance_free(visit->handle);
@@ -125,11 +160,11 @@ static void on_greeting(void *arg)
     ssize_t len = recv(visit->inner, greeting, sizeof greeting, 0);
     if (len < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (len > 0 && send(visit->caller, greeting, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) == len) {
-        int accepted = find_peer_of(&visit->name);
-        if (accepted >= 0 && dup2(visit->caller, accepted) < 0)
-            log_warn("dpdk", "a memif caller cannot be passed on: %s", strerror(errno));
-    }
+    int accepted = len > 0 ? find_peer_of(&visit->name) : -1;
+    if (accepted >= 0 && is_one_too_many(accepted))
+        log_debug("dpdk", "a memif caller is turned away: there are too many");
+    else if (accepted >= 0 && send(visit->caller, greeting, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) == len && dup2(visit->caller, accepted) < 0)
+        log_warn("dpdk", "a memif caller cannot be passed on: %s", strerror(errno));
     rte_intr_callback_unregister_pending(visit->handle, on_greeting, visit, after_greeting);
 }
 
@@ -146,24 +181,26 @@ static bool call_driver(struct visit *visit, const struct door *door)
     return false;
 }
 
-static void receive_caller(const struct door *door, int caller)
+static void receive_caller(struct door *door, int caller)
 {
     struct visit *visit = has_hung_up(caller) ? NULL : calloc(1, sizeof *visit);
     if (visit == NULL) {
         close(caller);
         return;
     }
-    *visit = (struct visit){.caller = caller, .inner = -1};
+    *visit = (struct visit){.door = door, .caller = caller, .inner = -1};
+    door->has_visit = true;
     if (call_driver(visit, door))
         return;
     log_debug("dpdk", "a memif caller is turned away: %s", strerror(errno));
     end_visit(visit);
 }
 
+/* One after the other, as each takes three descriptors until it has been greeted; those who hung up do not count. */
 static void on_call(void *arg)
 {
-    const struct door *door = arg;
-    for (int i = 0; i < WAITING; i++) {
+    struct door *door = arg;
+    for (int i = 0; i < WAITING && !door->has_visit; i++) {
         int caller = accept4(door->outer, NULL, NULL, SOCK_CLOEXEC);
         if (caller < 0)
             return;
@@ -173,37 +210,66 @@ static void on_call(void *arg)
 
 /* ---- doors ---- */
 
-/* The driver's number stands for the inner listener from now on; the socket that callers reach is ours. */
-static bool replace(int listener, struct door *door)
+static struct door *find_door(const struct name *known)
 {
-    int inner = open_named(&door->inner);
-    door->outer = fcntl(listener, F_DUPFD_CLOEXEC, 0);
-    bool good = inner >= 0 && door->outer >= 0 && listen(inner, WAITING) == 0 && listen(door->outer, WAITING) == 0 &&
-                fcntl(door->outer, F_SETFL, O_NONBLOCK) == 0 && dup2(inner, listener) >= 0;
-    close_if_open(inner);
-    if (!good)
-        close_if_open(door->outer);
-    return good;
+    struct door *door = doors;
+    while (door != NULL && !is_same(&door->known, known))
+        door = door->next;
+    return door;
 }
 
-static void guard(int listener)
+static struct door *make_door(const struct name *known, const char *text, struct error *err)
 {
     struct door *door = calloc(1, sizeof *door);
-    if (door == NULL || !replace(listener, door)) {
-        log_warn("dpdk", "who calls a memif server cannot be looked at: %s", strerror(errno));
+    if (door == NULL) {
+        error_set(err, HS_ERR_NO_MEMORY, "out of memory for a memif server");
+        return NULL;
+    }
+    door->known = *known;
+    door->outer = open_socket();
+    if (door->outer < 0 || bind(door->outer, (const struct sockaddr *)&known->address, known->len) != 0) {
+        error_set(err, HS_ERR_IO, "no memif server can be at \"%s\": %s", text, errno == EADDRINUSE ? "another one is there" : strerror(errno));
+        close_if_open(door->outer);
         free(door);
-        return;
+        return NULL;
     }
     door->next = doors;
-    doors = door;
-    door->handle = enter(door->outer, on_call, door);
-    if (door->handle == NULL)
-        log_warn("dpdk", "a memif server hears nobody: %s", strerror(errno));
+    return doors = door;
 }
 
-void dpdk_callers_watch(void)
+int dpdk_callers_take(const char *device, char *more, size_t size, struct error *err)
 {
-    for (int fd = 0, end = dpdk_interrupts_descriptors(); fd < end; fd++)
-        if (is_listener(fd) && dpdk_interrupts_serve(fd))
-            guard(fd);
+    char text[256], abstract[8] = "yes", inner[48];
+    struct name known;
+    *more = '\0';
+    if (!eal_device_is_memif_server(device))
+        return 0;
+    snprintf(text, sizeof text, "%s", DEFAULT_SOCKET);
+    eal_device_value(device, "socket", text, sizeof text);
+    eal_device_value(device, "socket-abstract", abstract, sizeof abstract);
+    if (!set_name(&known, text, strcmp(abstract, "no") != 0))
+        return error_set(err, HS_ERR_INVALID, "\"%s\" is longer than the name of a socket may be", text);
+    struct door *door = find_door(&known);
+    if (door == NULL) {
+        door = make_door(&known, text, err);
+        if (door == NULL)
+            return HS_ERR_IO;
+        make_up(inner, sizeof inner);
+        set_name(&door->inner, inner, true);
+    }
+    snprintf(more, size, ",socket=%s,socket-abstract=yes", door->inner.address.sun_path + 1);
+    return 0;
+}
+
+int dpdk_callers_open(struct error *err)
+{
+    for (struct door *door = doors; door != NULL; door = door->next) {
+        if (door->handle != NULL)
+            continue;
+        if (listen(door->outer, WAITING) == 0)
+            door->handle = enter(door->outer, on_call, door);
+        if (door->handle == NULL)
+            return error_set(err, HS_ERR_IO, "a memif server cannot take calls: %s", strerror(errno));
+    }
+    return 0;
 }

@@ -7,6 +7,7 @@
 #include <rte_lcore.h>
 
 #include "core/base/log.h"
+#include "net/dpdk/callers.h"
 #include "net/dpdk/eal.h"
 #include "net/dpdk/internal.h"
 #include "net/dpdk/nic_scan.h"
@@ -124,6 +125,19 @@ static void dpdk_destroy(struct carrier *carrier)
     free(self); /* the pool stays: rings of the ports may still hold buffers of it */
 }
 
+/* With memory that the other end shares: nothing is written or opened there but what is sealed. */
+static const struct carrier_ops sharing_ops = {
+    .mtu = dpdk_mtu,
+    .resolve = dpdk_resolve,
+    .format = dpdk_format,
+    .send = send_in_turn,
+    .receive = receive_in_turn,
+    .local = dpdk_local,
+    .wait_fd = dpdk_wait_fd,
+    .stats = dpdk_stats,
+    .destroy = dpdk_destroy,
+};
+
 static const struct carrier_ops dpdk_ops = {
     .mtu = dpdk_mtu,
     .resolve = dpdk_resolve,
@@ -161,8 +175,6 @@ static int set_addresses(struct dpdk *self, const char *bind, const struct devic
 static int no_ports(struct error *err)
 {
     char cards[320];
-    if (*dpdk_eal_complaint())
-        return error_set(err, HS_ERR_UNSUPPORTED, "DPDK made none of the devices of --eal: %s", dpdk_eal_complaint());
     nic_scan("/sys", cards, sizeof cards);
     if (*cards)
         return error_set(err, HS_ERR_UNSUPPORTED, "DPDK has no Ethernet port: %s", cards);
@@ -246,7 +258,7 @@ static int start_ports(struct dpdk *self, uint32_t mtu, struct error *err)
     for (uint32_t p = 0; rc == 0 && p < self->n_ports; p++)
         rc = dpdk_port_start(&self->ports[p], mtu, self->pool, err);
     dpdk_poller_end(&self->poller);
-    return rc;
+    return rc == 0 ? dpdk_callers_open(err) : rc;
 }
 
 int dpdk_carrier_create(const struct dpdk_carrier_config *config, struct carrier **out, struct error *err)
@@ -258,7 +270,6 @@ int dpdk_carrier_create(const struct dpdk_carrier_config *config, struct carrier
     struct dpdk *self = calloc(1, sizeof *self);
     if (self == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "fabric \"dpdk\": out of memory");
-    self->carrier.ops = &dpdk_ops;
     self->metrics = config->metrics;
     dpdk_poller_join(&self->poller);
     status = set_addresses(self, config->bind, &device, err);
@@ -283,6 +294,7 @@ int dpdk_carrier_create(const struct dpdk_carrier_config *config, struct carrier
     }
     self->ticks_per_us = rte_get_tsc_hz() / 1000000;
     self->mtu = mtu - FRAME_IP_UDP_BYTES;
+    self->carrier.ops = self->shares_memory ? &sharing_ops : &dpdk_ops;
     log_info("dpdk", "%u ports, datagrams of %u bytes, %u buffers", self->n_ports, self->mtu, self->pool->size);
     *out = &self->carrier;
     return 0;

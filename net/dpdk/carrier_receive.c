@@ -202,7 +202,7 @@ int dpdk_receive(struct carrier *carrier, struct carrier_datagram *datagrams, ui
     self->in_handed = self->in_n < n ? self->in_n : n;
     for (uint32_t i = 0; i < self->in_handed; i++) {
         datagrams[i] = self->found[i];
-        datagrams[i].held = self->shares_memory ? NULL : &self->in[i];
+        datagrams[i].held = &self->in[i];
     }
     return (int)self->in_handed;
 }

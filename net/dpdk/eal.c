@@ -16,38 +16,50 @@
 #include <unistd.h>
 
 #include <dirent.h>
+#include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_ethdev.h>
 #include <rte_log.h>
 
 #include "core/base/log.h"
+#include "net/dpdk/callers.h"
 #include "net/dpdk/eal_arguments.h"
 
-enum { LINE_BYTES = 240, STARTED_BYTES = EAL_ARGUMENT_BYTES };
+enum { LINE_BYTES = 240, COMPLAINTS_BYTES = 400 };
 
 static struct {
-    bool started, has_vdevs;
-    char text[STARTED_BYTES]; /* the arguments it was started with */
+    bool started;
+    char text[EAL_ARGUMENT_BYTES]; /* the arguments it was started with */
+    struct eal_arguments arguments; /* DPDK keeps pointers into it */
 } eal;
 
 /* ---- what DPDK prints ---- */
 
 static struct {
     pthread_mutex_t lock;
-    char line[LINE_BYTES], first_complaint[LINE_BYTES];
+    char line[LINE_BYTES], complaints[COMPLAINTS_BYTES]; /* while EAL starts, as many as there is room for */
     size_t len;
 } printed = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* DPDK does not say how bad a line is. These open its good news. */
-static bool is_good_news(const char *line)
+/* DPDK does not say how bad a line is. These open its good news, and what only says that something has been said. */
+static bool says_nothing(const char *line)
 {
-    static const char *const good[] = {"Detected", "Multi-process", "Physical addresses", "Selected IOVA", "Probe PCI", "No free ",
-                                       "VFIO support", "No available", "TSC ", "Static", "WARNING"};
+    static const char *const openings[] = {"Detected", "Multi-process", "Physical addresses", "Selected IOVA", "Probe PCI", "No free ", "VFIO support",
+                                           "No available", "TSC ", "Static", "WARNING", "Bus (",
+                                           "rte_pmd_memif_probe(): Failed to register mp action" /* for processes that share devices */};
     const char *text = strncmp(line, "EAL: ", 5) == 0 ? line + 5 : line;
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
-        if (strncmp(text, good[i], strlen(good[i])) == 0)
+    for (size_t i = 0; i < sizeof openings / sizeof openings[0]; i++)
+        if (strncmp(text, openings[i], strlen(openings[i])) == 0)
             return true;
     return false;
+}
+
+static void keep_complaint(void)
+{
+    size_t len = strlen(printed.complaints);
+    if (len + 2 + printed.len < COMPLAINTS_BYTES)
+        snprintf(printed.complaints + len, COMPLAINTS_BYTES - len, "%s%s", len > 0 ? "; " : "", printed.line);
 }
 
 static void end_line(void)
@@ -55,8 +67,8 @@ static void end_line(void)
     printed.line[printed.len] = '\0';
     if (printed.len > 0) {
         log_debug("dpdk", "%s", printed.line);
-        if (!eal.started && !printed.first_complaint[0] && !is_good_news(printed.line))
-            memcpy(printed.first_complaint, printed.line, sizeof printed.line);
+        if (!eal.started && !says_nothing(printed.line))
+            keep_complaint();
     }
     printed.len = 0;
 }
@@ -112,15 +124,10 @@ static uint64_t free_hugepages(void)
     return n;
 }
 
-static bool is_device(const char *device, const char *driver)
-{
-    return strncmp(device, driver, strlen(driver)) == 0;
-}
-
 static int check_interface(const char *device, struct error *err)
 {
     char name[IF_NAMESIZE];
-    if (!eal_device_value(device, "iface", name, sizeof name) || is_device(device, "net_tap") || is_device(device, "net_vhost"))
+    if (!eal_device_value(device, "iface", name, sizeof name) || eal_device_is(device, "net_tap") || eal_device_is(device, "net_vhost"))
         return 0; /* the first makes its interface, the other has a socket's path there */
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -136,12 +143,11 @@ static int check_interface(const char *device, struct error *err)
 static void remove_dead_socket(const char *device)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char role[16] = "", abstract[8] = "yes";
+    char abstract[8] = "yes";
     struct stat found;
-    eal_device_value(device, "role", role, sizeof role);
     eal_device_value(device, "socket-abstract", abstract, sizeof abstract);
-    bool memif = is_device(device, "net_memif") && strcmp(abstract, "no") == 0 && (strcmp(role, "server") == 0 || strcmp(role, "master") == 0);
-    const char *key = memif ? "socket" : is_device(device, "net_vhost") ? "iface" : is_device(device, "net_virtio_user") ? "path" : NULL;
+    bool memif = eal_device_is_memif_server(device) && strcmp(abstract, "no") == 0;
+    const char *key = memif ? "socket" : eal_device_is(device, "net_vhost") ? "iface" : eal_device_is(device, "net_virtio_user") ? "path" : NULL;
     if (key == NULL || !eal_device_value(device, key, address.sun_path, sizeof address.sun_path) || stat(address.sun_path, &found) != 0 ||
         !S_ISSOCK(found.st_mode))
         return;
@@ -198,42 +204,75 @@ static int first_cpu(const cpu_set_t *set)
     return 0;
 }
 
+static const char *complaints(void)
+{
+    return printed.complaints[0] ? printed.complaints : "it does not say why";
+}
+
 static int failed(struct error *err)
 {
-    const char *said = printed.first_complaint[0] ? printed.first_complaint : "it does not say why";
     int code = rte_errno == ENOMEM || rte_errno == EACCES || rte_errno == ENOTSUP ? HS_ERR_UNSUPPORTED : HS_ERR_IO;
-    return error_set(err, code, "DPDK does not start: %s (%s); --log-level debug shows all that it says", said, rte_strerror(rte_errno));
+    return error_set(err, code, "DPDK does not start: %s (%s); --log-level debug shows all that it says", complaints(), rte_strerror(rte_errno));
+}
+
+/* In place of the driver of memif, which is told other names. */
+static int take_sockets(struct error *err)
+{
+    const char *device;
+    int rc = 0;
+    for (int i = 0; rc == 0 && (device = eal_arguments_vdev(&eal.arguments, i)) != NULL; i++) {
+        char more[128];
+        rc = dpdk_callers_take(device, more, sizeof more, err);
+        if (rc == 0 && *more)
+            rc = eal_arguments_extend(&eal.arguments, i, more, err);
+    }
+    return rc;
+}
+
+static bool is_there(const char *device)
+{
+    struct rte_eth_dev_info info;
+    size_t len = strcspn(device, ",");
+    for (uint32_t id = 0; (id = (uint32_t)rte_eth_find_next((uint16_t)id)) < RTE_MAX_ETHPORTS; id++)
+        if (rte_eth_dev_info_get((uint16_t)id, &info) == 0 && info.device != NULL && strncmp(rte_dev_name(info.device), device, len) == 0 &&
+            rte_dev_name(info.device)[len] == '\0')
+            return true;
+    return false;
+}
+
+/* DPDK starts without the devices that it cannot make. */
+static int check_devices(struct error *err)
+{
+    const char *device;
+    for (int i = 0; (device = eal_arguments_vdev(&eal.arguments, i)) != NULL; i++)
+        if (eal_device_is(device, "net_") && !is_there(device))
+            return error_set(err, HS_ERR_UNSUPPORTED, "DPDK cannot make %.*s: %s", (int)strcspn(device, ","), device, complaints());
+    return 0;
 }
 
 int dpdk_eal_start(const char *text, struct error *err)
 {
-    static struct eal_arguments arguments; /* DPDK keeps pointers into it */
     cpu_set_t cpus;
     text = text ? text : "";
-    if (eal.started) {
-        if (strcmp(eal.text, text) == 0)
-            return 0;
+    if (eal.started && strcmp(eal.text, text) != 0)
         return error_set(err, HS_ERR_BUSY, "DPDK runs in this process with other arguments: \"%s\"", eal.text);
-    }
+    if (eal.started)
+        return check_devices(err);
     if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
         return error_set(err, HS_ERR_IO, "the CPUs of this process cannot be read: %s", strerror(errno));
-    int rc = eal_arguments_parse(text, (uint32_t)first_cpu(&cpus), &arguments, err);
+    int rc = eal_arguments_parse(text, (uint32_t)first_cpu(&cpus), &eal.arguments, err);
     if (rc == 0)
-        rc = look_at_machine(&arguments, err);
+        rc = look_at_machine(&eal.arguments, err);
+    if (rc == 0)
+        rc = take_sockets(err);
     if (rc != 0)
         return rc;
     take_over_log();
-    rc = init_quietly(&arguments);
+    rc = init_quietly(&eal.arguments);
     pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
     if (rc < 0)
         return failed(err);
     snprintf(eal.text, sizeof eal.text, "%s", text);
-    eal.has_vdevs = eal_arguments_vdev(&arguments, 0) != NULL;
     eal.started = true;
-    return 0;
-}
-
-const char *dpdk_eal_complaint(void)
-{
-    return eal.has_vdevs ? printed.first_complaint : "";
+    return check_devices(err);
 }

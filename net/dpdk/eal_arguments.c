@@ -182,35 +182,68 @@ int eal_arguments_parse(const char *text, uint32_t cpu, struct eal_arguments *ou
     return rc ? rc : fill_in(out, seen, cpu, err);
 }
 
-/* ---- looking things up ---- */
+/* ---- devices ---- */
+
+/* Index of the word that ends in the nth --vdev's text, and that text; -1: there are not so many. */
+static int find_vdev(const struct eal_arguments *arguments, int n, const char **device)
+{
+    for (int i = 1; i < arguments->argc; i++) {
+        const char *word = arguments->argv[i];
+        bool alone = strcmp(word, "--vdev") == 0 && i + 1 < arguments->argc;
+        if (!alone && strncmp(word, "--vdev=", 7) != 0)
+            continue;
+        *device = alone ? arguments->argv[++i] : word + 7;
+        if (n-- == 0)
+            return i;
+    }
+    return -1;
+}
 
 const char *eal_arguments_vdev(const struct eal_arguments *arguments, int n)
 {
-    for (int i = 1; i < arguments->argc; i++) {
-        const char *word = arguments->argv[i], *device = NULL;
-        if (strcmp(word, "--vdev") == 0 && i + 1 < arguments->argc)
-            device = arguments->argv[++i];
-        else if (strncmp(word, "--vdev=", 7) == 0)
-            device = word + 7;
-        if (device != NULL && n-- == 0)
-            return device;
-    }
-    return NULL;
+    const char *device;
+    return find_vdev(arguments, n, &device) >= 0 ? device : NULL;
+}
+
+int eal_arguments_extend(struct eal_arguments *arguments, int n, const char *more, struct error *err)
+{
+    const char *device;
+    char *longer = arguments->bytes + arguments->used;
+    int word = find_vdev(arguments, n, &device), rc = 0;
+    for (const char *at = arguments->argv[word]; rc == 0 && *at; at++)
+        rc = add_byte(arguments, *at, err);
+    for (const char *at = more; rc == 0 && *at; at++)
+        rc = add_byte(arguments, *at, err);
+    if (rc == 0)
+        rc = add_byte(arguments, '\0', err);
+    if (rc == 0)
+        arguments->argv[word] = longer;
+    return rc;
 }
 
 bool eal_device_value(const char *device, const char *key, char *out, uint32_t size)
 {
     size_t key_len = strlen(key);
-    for (const char *at = device; at != NULL && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (strncmp(at, key, key_len) != 0 || at[key_len] != '=')
-            continue;
-        const char *value = at + key_len + 1;
-        size_t len = strcspn(value, ",");
-        if (len >= size)
-            return false;
-        memcpy(out, value, len);
-        out[len] = '\0';
-        return true;
-    }
-    return false;
+    const char *value = NULL;
+    for (const char *at = device; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, key, key_len) == 0 && at[key_len] == '=')
+            value = at + key_len + 1;
+    size_t len = value ? strcspn(value, ",") : 0;
+    if (value == NULL || len >= size)
+        return false;
+    memcpy(out, value, len);
+    out[len] = '\0';
+    return true;
+}
+
+bool eal_device_is(const char *device, const char *driver)
+{
+    return strncmp(device, driver, strlen(driver)) == 0;
+}
+
+bool eal_device_is_memif_server(const char *device)
+{
+    char role[16];
+    return eal_device_is(device, "net_memif") && eal_device_value(device, "role", role, sizeof role) &&
+           (strcmp(role, "server") == 0 || strcmp(role, "master") == 0);
 }

@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 
-enum { EAL_ARGUMENTS = 96, EAL_ARGUMENT_BYTES = 6144 };
+enum { EAL_ARGUMENTS = 96, EAL_ARGUMENT_BYTES = 16384 };
 
 struct eal_arguments {
     char *argv[EAL_ARGUMENTS + 1]; /* into bytes; [0] is the program's name; ends with NULL */
@@ -27,7 +27,13 @@ struct eal_arguments {
 int eal_arguments_parse(const char *text, uint32_t cpu, struct eal_arguments *out, struct error *err);
 /* The nth --vdev's text from 0 on, or NULL. */
 const char *eal_arguments_vdev(const struct eal_arguments *arguments, int n);
-/* Copies the value of key in a device's "name,key=value,..." text. False: not there, or longer than size. */
+/* Adds more to the nth --vdev's text. 0 or HS_ERR_LIMIT. */
+int eal_arguments_extend(struct eal_arguments *arguments, int n, const char *more, struct error *err);
+
+/* Copies the value of key in a device's "name,key=value,..." text, the last one as DPDK does. False: not there, or longer than size. */
 bool eal_device_value(const char *device, const char *key, char *out, uint32_t size);
+/* Whether a device's text is of that driver, which opens its name. */
+bool eal_device_is(const char *device, const char *driver);
+bool eal_device_is_memif_server(const char *device);
 
 #endif

@@ -15,21 +15,19 @@
 #include <rte_interrupts.h>
 
 #include "core/base/log.h"
-#include "net/dpdk/callers.h"
 
-enum { NAP_NS = 20000, BLIND_MS = 10, WATCH_MS = 1000, MOST_DESCRIPTORS = 1 << 20, EAL_EVENTS = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP };
+enum { NAP_NS = 20000, BLIND_MS = 10, MOST_DESCRIPTORS = 1 << 20, EAL_EVENTS = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP };
 
 atomic_bool dpdk_interrupts_run;
 atomic_bool dpdk_interrupts_fence = true;
 
 static struct {
-    pthread_mutex_t lock; /* of all but the last two */
+    pthread_mutex_t lock; /* of all but the last */
     bool held;
     struct dpdk_poller *pollers;
     struct rte_intr_handle *handle;
-    int ours;            /* the eventfd */
-    int set;             /* the interrupt thread's: EAL's epoll set as it was last found, -1: not */
-    atomic_bool watched; /* who calls memif servers */
+    int ours; /* the eventfd */
+    int set;  /* the interrupt thread's: EAL's epoll set as it was last found, -1: not */
 } interrupts = {.lock = PTHREAD_MUTEX_INITIALIZER, .ours = -1, .set = -1};
 
 static void nap(void)
@@ -70,20 +68,6 @@ static bool others_are_ready(int timeout_ms)
     return poll(&set, 1, timeout_ms) > 0;
 }
 
-bool dpdk_interrupts_serve(int fd)
-{
-    return interrupts.set >= 0 && has(interrupts.set, fd);
-}
-
-/* As soon as EAL's descriptors can be told from others. */
-static void watch_callers(void)
-{
-    if (interrupts.set < 0 || atomic_load(&interrupts.watched))
-        return;
-    dpdk_callers_watch();
-    atomic_store(&interrupts.watched, true);
-}
-
 /* Waits until EAL has something to do, which it then may be let do. */
 static void wait_for_others(void)
 {
@@ -116,7 +100,6 @@ static void on_turn(void *arg)
     if (read(interrupts.ours, &count, sizeof count) < 0)
         log_debug("dpdk", "the interrupt thread was called for nothing: %s", strerror(errno));
     find_set();
-    watch_callers();
     if (!others_are_ready(0)) {
         atomic_store_explicit(&dpdk_interrupts_run, false, memory_order_release); /* pairs with dpdk_poller_begin */
         wait_for_others();
@@ -146,14 +129,6 @@ static int begin_to_hold(void)
     return rte_intr_callback_register(interrupts.handle, on_turn, NULL);
 }
 
-static void wait_for_the_watch(void)
-{
-    for (int i = 0; i < WATCH_MS * 1000000 / NAP_NS && !atomic_load(&interrupts.watched); i++)
-        nap();
-    if (!atomic_load(&interrupts.watched))
-        log_warn("dpdk", "DPDK's interrupt thread is late: who calls memif servers is not looked at yet");
-}
-
 int dpdk_interrupts_hold(struct error *err)
 {
     pthread_mutex_lock(&interrupts.lock);
@@ -168,8 +143,6 @@ int dpdk_interrupts_hold(struct error *err)
         atomic_store(&dpdk_interrupts_run, false);
     }
     pthread_mutex_unlock(&interrupts.lock);
-    if (rc == 0)
-        wait_for_the_watch();
     return rc == 0 ? 0 : error_set(err, HS_ERR_IO, "DPDK's interrupt thread cannot be held: %s", strerror(-rc));
 }
 

@@ -31,12 +31,10 @@ struct dpdk_poller {
 extern atomic_bool dpdk_interrupts_run;
 extern atomic_bool dpdk_interrupts_fence;
 
-/* Takes hold of the interrupt thread, once for a process; after dpdk_eal_start. Whoever calls a memif server is looked at from then on. */
+/* Takes hold of the interrupt thread, once for a process; after dpdk_eal_start. */
 int dpdk_interrupts_hold(struct error *err);
 /* One more than the largest descriptor that there can be. */
 int dpdk_interrupts_descriptors(void);
-/* Whether fd is one of EAL's. In the interrupt thread only. */
-bool dpdk_interrupts_serve(int fd);
 
 void dpdk_poller_join(struct dpdk_poller *poller);
 /* It does not poll. */

@@ -58,6 +58,11 @@ static uint32_t interface_mtu(const char *arguments)
     return mtu;
 }
 
+static uint32_t without(uint32_t bytes, uint32_t headers)
+{
+    return bytes > headers ? bytes - headers : 0;
+}
+
 /* The devices without an MTU of their own have a size of buffers instead. */
 static uint32_t own_mtu(const struct rte_eth_dev_info *info, uint16_t id)
 {
@@ -65,9 +70,10 @@ static uint32_t own_mtu(const struct rte_eth_dev_info *info, uint16_t id)
     uint16_t mtu;
     arguments_of(info, arguments, sizeof arguments);
     if (is_driver(info, "net_memif"))
-        return number_of(arguments, "bsize", MEMIF_BUFFER) - FRAME_ETHERNET_BYTES;
+        return without(number_of(arguments, "bsize", MEMIF_BUFFER), FRAME_ETHERNET_BYTES);
     if (is_driver(info, "net_af_packet")) {
-        uint32_t frame = number_of(arguments, "framesz", PACKET_FRAME) - PACKET_HEADER - FRAME_ETHERNET_BYTES, wire = interface_mtu(arguments);
+        uint32_t frame = without(number_of(arguments, "framesz", PACKET_FRAME), PACKET_HEADER + FRAME_ETHERNET_BYTES);
+        uint32_t wire = interface_mtu(arguments);
         return frame < wire ? frame : wire;
     }
     return rte_eth_dev_get_mtu(id, &mtu) == 0 ? mtu : 1500;

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -62,7 +63,31 @@ class Starts(unittest.TestCase):
     def test_device_that_cannot_be_made(self):
         if os.geteuid() != 0:
             self.skipTest("needs root")
-        self.one_line(start("--eal", NO_HUGE + "--vdev=net_af_packet0,iface=lo,framesz=8192,blocksz=4096"), (77,), "none of the devices of --eal: .*(af_packet|AF_PACKET)")
+        self.one_line(start("--eal", NO_HUGE + "--vdev=net_af_packet0,iface=lo,framesz=8192,blocksz=4096"), (77,), "cannot make net_af_packet0: .*(af_packet|AF_PACKET)")
+
+    def test_one_of_several_cannot_be_made(self):
+        """DPDK would go on without it; and what it says of it is not what it said first."""
+        self.one_line(start("--eal", NO_HUGE + "--vdev=net_ring0 --vdev=net_memif0,role=server,socket=hearsay-wrong --vdev=net_memif1,rsize=99"), (77,),
+                      "cannot make net_memif1: .*rsize|cannot make net_memif1: .*ring size")
+
+    def test_small_buffers(self):
+        for device in ("net_memif0,bsize=13", "net_memif0,bsize=1000", "net_af_packet0,iface=lo,framesz=96", "net_af_packet0,iface=lo,framesz=1024"):
+            if "iface" not in device or os.geteuid() == 0:
+                with self.subTest(device):
+                    self.one_line(start("--eal", NO_HUGE + "--vdev=" + device), (1, 2, 77), r"passes packets of only \d{1,3} bytes|cannot make net_")
+
+    def test_socket_in_use(self):
+        """Abstract or a file, and a file that nobody listens at is no hindrance."""
+        with tempfile.TemporaryDirectory(prefix="hearsay-faults-") as folder:
+            for abstract, name in (("yes", f"hearsay-taken-{os.getpid()}"), ("no", os.path.join(folder, "taken"))):
+                device = f"--vdev=net_memif0,role=server,socket={name},socket-abstract={abstract}"
+                with self.subTest(name), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+                    other.bind("\0" + name if abstract == "yes" else name)
+                    other.listen()
+                    self.one_line(start("--eal", NO_HUGE + device), (1, 2), f'no memif server can be at "{name}": another one is there')
+                    other.close()
+                    status, lines, _ = start("--eal", NO_HUGE + device)
+                    self.assertEqual(status, 0, lines)
 
     def test_unknown_port(self):
         self.one_line(start("--eal", NO_HUGE + "--vdev=net_ring0", "--device", "0000:01:00.0"), (1, 2), 'no port "0000:01:00.0", but net_ring0')

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -19,14 +20,16 @@
 #include <cmocka.h>
 #include <rte_interrupts.h>
 
+#include "net/dpdk/callers.h"
 #include "net/dpdk/eal.h"
+#include "net/dpdk/eal_arguments.h"
 #include "net/dpdk/interrupts.h"
 
 enum { QUIET_MS = 30, PATIENCE_MS = 20000, ROUNDS = 200, CALLERS = 400 };
 
 static struct dpdk_poller a, b;
 static int device, listener;
-static struct sockaddr_un address = {.sun_family = AF_UNIX};
+static struct sockaddr_un address = {.sun_family = AF_UNIX}, inner = {.sun_family = AF_UNIX}; /* that callers know; of the "driver" */
 static atomic_int calls, overlaps, accepted, ended, greeted_in_vain;
 
 static void wait_ms(uint32_t ms)
@@ -114,23 +117,61 @@ static void wait_for_a_closed_door(void)
     assert_true(atomic_load(&dpdk_interrupts_run));
 }
 
+static socklen_t length_of(const struct sockaddr_un *name)
+{
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name->sun_path + 1));
+}
+
+/* The socket's name is taken, and is nobody else's; the "driver" gets another one. */
+static void take_name(void)
+{
+    struct error err = {0};
+    char server[160], client[160], more[128], again[128];
+    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "hearsay-test-interrupts-%d", (int)getpid()); /* abstract */
+    snprintf(server, sizeof server, "net_memif0,role=server,socket=%s", address.sun_path + 1);
+    snprintf(client, sizeof client, "net_memif0,role=client,socket=%s", address.sun_path + 1);
+    assert_int_equal(dpdk_callers_take(client, more, sizeof more, &err), 0);
+    assert_string_equal(more, "");
+    int other = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(other, (struct sockaddr *)&address, length_of(&address)), 0);
+    assert_int_equal(dpdk_callers_take(server, more, sizeof more, &err), HS_ERR_IO);
+    assert_non_null(strstr(err.text, "another one is there"));
+    close(other);
+    assert_int_equal(dpdk_callers_take(server, more, sizeof more, &err), 0);
+    assert_int_equal(dpdk_callers_take(server, again, sizeof again, &err), 0); /* several devices on one socket */
+    assert_string_equal(again, more);
+    assert_true(eal_device_value(more, "socket", inner.sun_path + 1, sizeof inner.sun_path - 1));
+}
+
+static int call_listener(void)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, length_of(&address)), 0);
+    return fd;
+}
+
 static int setup(void **state)
 {
     struct error err = {0};
     (void)state;
+    take_name();
     if (dpdk_eal_start("--no-huge --no-pci -m 32", &err) != 0)
         fail_msg("%s", err.text);
     device = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "hearsay-test-interrupts-%d", (int)getpid()); /* abstract */
-    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(listener, 4), 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&inner, length_of(&inner)), 0);
+    assert_int_equal(listen(listener, 1), 0);
     register_fd(device, serve_device, NULL);
     register_fd(listener, serve_listener, NULL);
     assert_int_equal(dpdk_interrupts_hold(&err), 0);
     assert_int_equal(dpdk_interrupts_hold(&err), 0); /* again: nothing */
     dpdk_poller_join(&a);
     dpdk_poller_join(&b);
+    int early = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); /* nobody is heard before the door is open */
+    assert_int_equal(connect(early, (struct sockaddr *)&address, length_of(&address)), -1);
+    close(early);
+    assert_int_equal(dpdk_callers_open(&err), 0);
+    assert_int_equal(dpdk_callers_open(&err), 0);
     return 0;
 }
 
@@ -184,13 +225,6 @@ static void test_who_left_is_not_waited_for(void **state)
     assert_true(comes_to(&calls, before + 1));
     dpdk_poller_join(&b);
     dpdk_poller_end(&b);
-}
-
-static int call_listener(void)
-{
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    return fd;
 }
 
 static void expect(int fd, const char *text)
@@ -277,6 +311,49 @@ static void test_callers_after_a_stall(void **state)
     assert_int_equal(atomic_load(&greeted_in_vain), 0);
 }
 
+static void limit_descriptors(rlim_t soft, rlim_t hard)
+{
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){soft, hard}), 0);
+}
+
+/* A child calls more often than this process has descriptors, and stays: an eighth is left for others, and ports can be polled. */
+static void test_callers_leave_some(void **state)
+{
+    enum { LIMIT = 256, MANY = 300, ON_THE_WAY = 8 };
+    struct rlimit before;
+    int ends[2], turned_away_before = atomic_load(&ended), status = -1;
+    char token = 0;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 2 * MANY)
+        skip();
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int last = -1;
+        close(ends[0]);
+        limit_descriptors(before.rlim_max, before.rlim_max);
+        for (int i = 0; i < MANY; i++)
+            last = call_listener();
+        bool is_away = recv(last, &token, 1, 0) == 0;
+        _exit(is_away && write(ends[1], &token, 1) == 1 && read(ends[1], &token, 1) == 1 ? 0 : 1);
+    }
+    close(ends[1]);
+    limit_descriptors(LIMIT, before.rlim_max);
+    assert_int_equal(read(ends[0], &token, 1), 1);
+    assert_true(comes_to(&ended, turned_away_before + MANY - LIMIT));
+    assert_in_range(count_descriptors(), LIMIT / 2, LIMIT - LIMIT / 8 + ON_THE_WAY);
+    dpdk_poller_begin_waiting(&a);
+    dpdk_poller_end(&a);
+    limit_descriptors(before.rlim_cur, before.rlim_max);
+    assert_int_equal(write(ends[0], &token, 1), 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(ends[0]);
+    assert_true(comes_to(&ended, atomic_load(&accepted)));
+    assert_int_equal(atomic_load(&greeted_in_vain), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_callers_are_passed_on),
         cmocka_unit_test(test_callers_that_hang_up),
         cmocka_unit_test(test_callers_after_a_stall),
+        cmocka_unit_test(test_callers_leave_some),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

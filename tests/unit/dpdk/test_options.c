@@ -119,6 +119,27 @@ static void test_eal_lookup(void **state)
     assert_string_equal(value, "1");
     assert_false(eal_device_value("net_a0,iface=eth0", "face", value, sizeof value));
     assert_false(eal_device_value("net_a0,iface=eth0", "iface", value, 4));
+    assert_true(eal_device_value("x=1,y=2,x=3", "x", value, sizeof value)); /* the last one counts, for DPDK, too */
+    assert_string_equal(value, "3");
+    assert_true(eal_device_is_memif_server("net_memif1,id=2,role=master"));
+    assert_false(eal_device_is_memif_server("net_memif1,role=client"));
+    assert_false(eal_device_is_memif_server("net_memif1,socket=server"));
+}
+
+static void test_eal_extended(void **state)
+{
+    (void)state;
+    static struct eal_arguments arguments;
+    static char text[EAL_ARGUMENT_BYTES];
+    struct error err = {0};
+    assert_int_equal(eal_arguments_parse("--vdev net_a0 -n 2 --vdev=net_b0,x=1", 0, &arguments, &err), 0);
+    assert_int_equal(eal_arguments_extend(&arguments, 1, ",y=2", &err), 0);
+    assert_int_equal(eal_arguments_extend(&arguments, 0, ",z=3", &err), 0);
+    assert_string_equal(eal_arguments_vdev(&arguments, 0), "net_a0,z=3");
+    assert_string_equal(arguments.argv[5], "--vdev=net_b0,x=1,y=2");
+    memset(text, 'x', sizeof text - 1);
+    assert_int_equal(eal_arguments_extend(&arguments, 0, text, &err), HS_ERR_LIMIT);
+    assert_string_equal(eal_arguments_vdev(&arguments, 0), "net_a0,z=3");
 }
 
 /* ---- cards, on a tree like the kernel's ---- */
@@ -174,7 +195,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_device), cmocka_unit_test(test_device_refused), cmocka_unit_test(test_eal_words), cmocka_unit_test(test_eal_refused),
-        cmocka_unit_test(test_eal_bounds), cmocka_unit_test(test_eal_lookup), cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_eal_bounds), cmocka_unit_test(test_eal_lookup), cmocka_unit_test(test_eal_extended),
+        cmocka_unit_test(test_cards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
