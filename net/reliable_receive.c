@@ -237,6 +237,8 @@ void reliable_on_packet(struct reliable *self, const struct carrier_datagram *da
     } else if (session->state != SESSION_HALF_OPEN || reliable_confirm_half_open(session)) {
         session->heard_ns = self->now_ns;
         session->heard = true;
+        if (self->carrier->ops->authentic != NULL)
+            self->carrier->ops->authentic(self->carrier, datagram);
         struct reader frames;
         reader_init(&frames, buffer->data, sealed_len - SEAL_TAG_BYTES);
         status = read_frames(session, &frames, counter, buffer);

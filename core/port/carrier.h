@@ -57,6 +57,8 @@ struct carrier_ops {
      * kept already. Both slots may be NULL: then `held` means nothing. */
     void *(*keep)(struct carrier *carrier, void *held);
     void (*release)(struct carrier *carrier, void *kept);
+    /* The datagram just received opened under its source's key: nobody has forged it. The slot may be NULL; `held` means what it meant. */
+    void (*authentic)(struct carrier *carrier, const struct carrier_datagram *datagram);
     /* Own address in text, as peers would reach it. */
     void (*local)(const struct carrier *carrier, char *text, size_t size);
     /* Readable when receive would return something, or -1. */

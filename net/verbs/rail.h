@@ -22,7 +22,9 @@ struct verbs_buffer {
     struct verbs_rail *rail;
     uint8_t *data; /* [RAIL_BUFFER_BYTES] */
     uint32_t key, index, references;
-    uint32_t peer, link_id; /* from whom, while it holds a packet that used credit; link_id 0: nobody */
+    uint32_t peer;          /* from whom what it holds came; over datagrams, a place in the table of neighbours */
+    uint32_t link_id;       /* while it holds a packet that used credit; 0: none */
+    uint32_t queue_pair;    /* over datagrams: that it came from */
 };
 
 struct rail_slab {

@@ -77,6 +77,7 @@ static const struct carrier_ops ud_ops = {
     .send = ud_send,
     .lend = ud_lend,
     .receive = ud_receive,
+    .authentic = ud_authentic,
     .local = ud_local,
     .wait_fd = ud_wait_fd,
     .stats = ud_stats,
@@ -174,6 +175,7 @@ int verbs_ud_carrier_create(const struct transport_verbs_config *config, const s
     self->now_ns = env_now_ns(env);
     self->traffic_class = config->traffic_class;
     self->receives = config->receive_datagrams ? config->receive_datagrams : UD_RECEIVES;
+    self->receives = self->receives > UD_LEAST_RECEIVES ? self->receives : UD_LEAST_RECEIVES;
     self->next_number = (uint16_t)env_random_u64(env);
     self->pieces = (struct ud_assemblies){.cap = self->receives / SHARE_IN_PIECES < UD_ASSEMBLIES ? self->receives / SHARE_IN_PIECES : UD_ASSEMBLIES,
                                           .release = return_receive};

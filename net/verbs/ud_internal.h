@@ -24,6 +24,7 @@
 enum {
     UD_ROUTE_BYTES = 40, /* room for a global routing header in front of what is received */
     UD_RECEIVES = 1024,
+    UD_LEAST_RECEIVES = 16, /* of which a quarter may hold datagrams that are not whole */
     UD_SENDS = 256,
     UD_SIGNAL_EVERY = 16,
     UD_BURST = 32,
@@ -118,6 +119,7 @@ void ud_ask(struct ud *self, struct ud_neighbour *neighbour);
 
 /* ud_receive.c */
 int ud_receive(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
+void ud_authentic(struct carrier *carrier, const struct carrier_datagram *datagram);
 
 /* ud_counts.c */
 int ud_counts_open(struct ud *self, struct metrics *metrics, struct error *err);

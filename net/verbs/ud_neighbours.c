@@ -47,7 +47,7 @@ static uint64_t hash(const struct ud_neighbours *table, const struct carrier_add
     return value;
 }
 
-static bool is_at(const struct ud_neighbour *n, const struct carrier_address *address)
+bool ud_neighbour_is_at(const struct ud_neighbour *n, const struct carrier_address *address)
 {
     return n->address.len == address->len && memcmp(n->address.bytes, address->bytes, address->len) == 0;
 }
@@ -55,7 +55,7 @@ static bool is_at(const struct ud_neighbour *n, const struct carrier_address *ad
 struct ud_neighbour *ud_neighbours_find(const struct ud_neighbours *table, const struct carrier_address *address)
 {
     const uint64_t *at = u64_map_get(&table->by_address, hash(table, address));
-    return at != NULL && is_at(&table->all[*at], address) ? &table->all[*at] : NULL;
+    return at != NULL && ud_neighbour_is_at(&table->all[*at], address) ? &table->all[*at] : NULL;
 }
 
 /* A place for a newcomer: a free one, or that of a neighbour which can go. */
@@ -103,13 +103,24 @@ bool ud_neighbour_ask_due(struct ud_neighbour *n, uint64_t now_ns)
     return true;
 }
 
+static bool is_from(const struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair)
+{
+    return rail < n->n_ports && n->ports[rail].queue_pair == queue_pair; /* numbers of other rails may be the same */
+}
+
 bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair, uint64_t now_ns)
 {
-    if (rail >= n->n_ports || n->ports[rail].queue_pair != queue_pair) { /* numbers of other rails may be the same */
-        bool asked = n->asked_ns != 0 && now_ns - n->asked_ns < UD_ASK_AGAIN_NS;
-        n->doubted = n->known && (n->doubted || n->asking || !asked);
-        return n->known && !asked;
-    }
+    if (is_from(n, rail, queue_pair))
+        return false;
+    bool asked = n->asked_ns != 0 && now_ns - n->asked_ns < UD_ASK_AGAIN_NS;
+    n->doubted = n->known && (n->doubted || n->asking || !asked);
+    return n->known && !asked;
+}
+
+void ud_neighbour_answered(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair, uint64_t now_ns)
+{
+    if (!is_from(n, rail, queue_pair))
+        return;
     bool answered = rail == n->rail % n->n_ports;
     if (!answered && n->unanswered_ns != 0 && now_ns - n->unanswered_ns >= UD_FOLLOW_NS) {
         n->rail = rail; /* its other ports may be down */
@@ -117,7 +128,6 @@ bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pa
     }
     if (answered)
         n->unanswered_ns = 0;
-    return false;
 }
 
 static bool same_ports(const struct ud_neighbour *n, const struct ud_word *tell, uint32_t n_ports)

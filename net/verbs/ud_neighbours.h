@@ -4,8 +4,8 @@
  *     unknown --ask, tell--> known --a datagram from another queue pair--> doubted (has it restarted?) --ask, tell--> known
  *                              `---- nothing comes back for a while ----> asked again; with several rails the next one is tried
  *
- * Only a TELL changes what is known: anybody on the network can make datagrams that seem to come from a neighbour, and all that these bring
- * about is a question, at most ten a second. One that is doubted is sent to as before, and gets a second copy if it turns out to have moved.
+ * Only a TELL changes what is known, and only a datagram that has opened under its key ends a silence: anybody on the network can make datagrams
+ * that seem to come from a neighbour, and all that these bring about is a question, at most ten a second. One that is doubted is sent to as before, and gets a second copy if it turns out to have moved.
  *
  * A bounded table: when it is full, the one not used for longest among a few goes, unless something waits for it.
  *
@@ -51,6 +51,7 @@ struct ud_neighbours {
 int ud_neighbours_init(struct ud_neighbours *table, uint32_t cap, const uint8_t hash_key[16]);
 void ud_neighbours_fini(struct ud_neighbours *table);
 struct ud_neighbour *ud_neighbours_find(const struct ud_neighbours *table, const struct carrier_address *address);
+bool ud_neighbour_is_at(const struct ud_neighbour *n, const struct carrier_address *address);
 /* Made when new. NULL: no room, something waits for all that could go; or no memory. */
 struct ud_neighbour *ud_neighbours_get(struct ud_neighbours *table, const struct carrier_address *address, uint64_t now_ns);
 
@@ -65,6 +66,8 @@ static inline void ud_neighbour_sent(struct ud_neighbour *n, uint64_t now_ns)
 }
 /* A datagram seems to have come from it by that rail. True: from another queue pair than the known one there, and it is to be asked. */
 bool ud_neighbour_heard(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair, uint64_t now_ns);
+/* It has: its seal was good. */
+void ud_neighbour_answered(struct ud_neighbour *n, uint32_t rail, uint32_t queue_pair, uint64_t now_ns);
 /* What is sent to it now may be lost, as it seems to have moved: a copy is to be kept. */
 static inline bool ud_neighbour_in_doubt(const struct ud_neighbour *n, uint64_t now_ns)
 {

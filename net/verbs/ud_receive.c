@@ -121,6 +121,8 @@ static struct verbs_buffer *take(struct ud *self, struct ud_rail *rail, struct v
         return NULL;
     }
     struct ud_neighbour *neighbour = ud_neighbours_find(&self->neighbours, &out->address);
+    buffer->peer = neighbour != NULL ? (uint32_t)(neighbour - self->neighbours.all) : UINT32_MAX;
+    buffer->queue_pair = wc->src_qp;
     if (neighbour != NULL && ud_neighbour_heard(neighbour, (uint32_t)(rail - self->rails), wc->src_qp, self->now_ns)) {
         self->counts.moved++;
         ud_ask(self, neighbour);
@@ -132,11 +134,29 @@ static struct verbs_buffer *take(struct ud *self, struct ud_rail *rail, struct v
         buffer = ud_assemble(&self->pieces, &out->address, &piece, buffer, out->data, out->len,
                              RAIL_BUFFER_BYTES - UD_ROUTE_BYTES - UD_HEADER_BYTES, self->now_ns, &out->data, &out->len);
     }
+    out->held = buffer;
     if (buffer != NULL) {
         self->stats.received_datagrams++;
         self->stats.received_bytes += out->len;
     }
     return buffer;
+}
+
+static uint32_t rail_place(const struct ud *self, const struct verbs_rail *rail)
+{
+    uint32_t place = 0;
+    while (place < self->n_rails && &self->rails[place].rail != rail)
+        place++;
+    return place;
+}
+
+void ud_authentic(struct carrier *carrier, const struct carrier_datagram *datagram)
+{
+    struct ud *self = ud_of(carrier);
+    const struct verbs_buffer *buffer = datagram->held;
+    struct ud_neighbour *neighbour = buffer->peer < self->neighbours.n ? &self->neighbours.all[buffer->peer] : NULL;
+    if (neighbour != NULL && ud_neighbour_is_at(neighbour, &datagram->address)) /* its place may be another's by now */
+        ud_neighbour_answered(neighbour, rail_place(self, buffer->rail), buffer->queue_pair, self->now_ns);
 }
 
 /* Up to `most` receives of a rail. Returns how many datagrams that gave; *more: there may be more. */

@@ -28,7 +28,7 @@ struct transport_verbs_config {
     uint8_t service_level;    /* InfiniBand */
     uint8_t traffic_class;    /* RoCE: the IP header's, 4 times the DSCP */
     bool ask_paths;           /* for path records on Ethernet, too, where they say nothing new: for tests */
-    uint32_t receive_datagrams; /* net/verbs/ud.h: that may wait at each rail; 0: 1,024 */
+    uint32_t receive_datagrams; /* net/verbs/ud.h: that may wait at each rail, at least 16; 0: 1,024 */
     struct metrics *metrics;  /* NULL: none; else it outlives the transport and gets hearsay_verbs_* */
     struct net_tuning tuning; /* of the bootstrap; send_buffer_bytes, ciphers and rekey_* of the queue pairs, too */
 };

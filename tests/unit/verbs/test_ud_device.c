@@ -26,6 +26,7 @@ struct world {
     struct rng rng;
     uint64_t now_ns;
     struct carrier *carriers[2];
+    uint32_t receives; /* of carriers to be started; 0: as many as there are by default */
     uint32_t n_received[2], len; /* len, data: of the last one */
     uint8_t data[8192], salt; /* salt: of what is sent */
 };
@@ -42,7 +43,7 @@ static uint64_t drawn(void *self)
 
 static void start(struct world *world, int i, const char *bind)
 {
-    struct transport_verbs_config config = {.bind = bind, .group_key = key};
+    struct transport_verbs_config config = {.bind = bind, .group_key = key, .receive_datagrams = world->receives};
     struct error err = {0};
     if (verbs_ud_carrier_create(&config, &world->env, &world->carriers[i], &err) != 0)
         fail_msg("%s", err.text);
@@ -217,6 +218,23 @@ static void test_numbers_come_round(void **state)
     check_content(world, 2000);
 }
 
+/* However few are asked for, datagrams in pieces arrive. */
+static void test_few_receives(void **state)
+{
+    struct world *world = *state;
+    char there[TRANSPORT_ADDRESS_TEXT];
+    fake_device.mtu_bytes = 1024;
+    world->receives = 1;
+    for (int i = 0; i < 2; i++)
+        start(world, i, "127.0.0.1:0");
+    address_of(world, 1, there);
+    for (uint32_t i = 1; i <= 100; i++) {
+        send_to(world, 0, there, 2000);
+        wait_received(world, 1, i);
+        check_content(world, 2000);
+    }
+}
+
 /* A neighbour restarts while what was sent to it is still with the device, which looks handles up only when it sends. */
 static void test_handles_in_use(void **state)
 {
@@ -286,6 +304,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_mtu, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mixed_mtu, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_numbers_come_round, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_few_receives, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_handles_in_use, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_repeated_question, set_up, tear_down),
     };
