@@ -113,10 +113,10 @@ def tokenize(node, text):
     return answer["tokens"]
 
 
-def stream(node, path, body, timeout=120):
+def stream(node, path, body, timeout=None):
     """Yields (headers, event) for each event of a stream; [DONE] comes as None. Raises when the stream ends without it."""
     import http.client
-    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout)
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout or node.timeout_s)
     try:
         connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -141,9 +141,9 @@ def stream(node, path, body, timeout=120):
 class KeepAlive:
     """A connection that stays open: post(path, body, headers) gives (status, bytes)."""
 
-    def __init__(self, node, timeout=120):
+    def __init__(self, node, timeout=None):
         import http.client
-        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout)
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=timeout or node.timeout_s)
 
     def post(self, path, body, headers=None):
         self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
@@ -166,6 +166,7 @@ def metric(node, name):
 
 # Where processors are emulated everything takes many times longer: so many times longer may it take.
 PATIENCE = float(os.environ.get("HEARSAY_TEST_PATIENCE", "1"))
+Node.timeout_s *= PATIENCE
 
 
 # A busy machine must not fail a test, and a condition that comes true costs no time: nothing is waited for less long than this.

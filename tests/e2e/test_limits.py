@@ -3,6 +3,7 @@ tenants and salts, strange datagrams. On the null backend, which answers at once
 """
 import collections
 import concurrent.futures
+import http.client
 import json
 import os
 import random
@@ -185,9 +186,18 @@ class Bounds(unittest.TestCase):
     def test_connections(self):
         with group(1, "--max-connections", "3") as g:
             node = g.nodes[0]
-            idle = [socket.create_connection(("127.0.0.1", node.http_port)) for _ in range(3)]
+            idle = []
+
+            def one_is_taken():  # one that was closed a moment ago may count still, and this one be refused in its place
+                connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=60 * support.PATIENCE)
+                connection.request("GET", "/v1/models")
+                response = connection.getresponse()
+                response.read()
+                (idle.append if response.status == 200 else http.client.HTTPConnection.close)(connection)
+                return len(idle) == 3
+            support.wait_until(one_is_taken, what="three connections that stay")
             with socket.create_connection(("127.0.0.1", node.http_port)) as one_more:
-                one_more.settimeout(60)
+                one_more.settimeout(60 * support.PATIENCE)
                 one_more.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
                 answer = b""
                 while chunk := one_more.recv(4096):

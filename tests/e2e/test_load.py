@@ -84,7 +84,7 @@ class OneHead(unittest.TestCase):
         sockets = []
         for i in range(32):
             s = socket.create_connection(("127.0.0.1", g.nodes[i % 4].http_port))
-            s.settimeout(240)
+            s.settimeout(240 * support.PATIENCE)
             sockets.append((s, raw_request({"prompt": head + [300 + i] * 8, "max_tokens": 2, "temperature": 0})))
         before = [support.metric(n, "vllm:prefix_cache_hits_total") for n in g.nodes]
         began = time.monotonic()
@@ -116,7 +116,7 @@ class OneHead(unittest.TestCase):
         def one(i):
             tail = prompt(f"{name}{i}", 48)
             body = {"prompt": head + tail, "max_tokens": 4, "ignore_eos": True}
-            return support.post(g.nodes[i % 4], "/v1/completions", body, timeout=240)[1]["x-hearsay-node"]
+            return support.post(g.nodes[i % 4], "/v1/completions", body, timeout=240 * support.PATIENCE)[1]["x-hearsay-node"]
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
             by = collections.Counter(pool.map(one, range(requests)))
         rows = [support.metric(n, "hearsay_step_rows_total") - b for n, b in zip(g.nodes, before)]

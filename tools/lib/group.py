@@ -26,6 +26,8 @@ def free_ports(count, kind):
 
 
 class Node:
+    timeout_s = 120  # of an exchange, unless it says otherwise
+
     def __init__(self, name, command, http_port, fabric_port, log_path):
         self.name = name
         self.command = command
@@ -44,9 +46,9 @@ class Node:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
-    def request(self, method, path, body=None, timeout=120, headers=None):
+    def request(self, method, path, body=None, timeout=None, headers=None):
         """One HTTP exchange: (status, headers, bytes)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout or self.timeout_s)
         try:
             data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
             connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
