@@ -86,10 +86,9 @@ struct read_queue {
 struct verbs_link {
     struct verbs *owner;
     struct verbs_rail *rail;
-    uint32_t peer, id;
+    uint32_t peer, id, kept_events; /* kept: places for PEER_UP and PEER_DOWN, from the offer on */
     uint64_t boot_id;
     struct verbs_pair pairs[CONTROL_PAIRS];
-    uint32_t kept_events; /* places for PEER_UP and PEER_DOWN, from the offer on */
     struct seal_session seal;
     bool sealed;
     uint8_t secret[CONTROL_SECRET_BYTES]; /* ours, until connected */
