@@ -165,6 +165,8 @@ void sync_on_manifest(struct cluster *c, struct member *from, const struct wire_
 {
     if (!from->replica.set || !wire_epoch_equal(manifest->epoch, from->replica.epoch))
         return;
+    if (!(replica_need(&from->replica) & (REPLICA_DELTAS | REPLICA_MANIFEST)))
+        return; /* one of several answers, and late: a replica without room for all would fetch again what did not fit before */
     replica_apply_manifest(&from->replica, manifest->sequence, manifest->checksums);
     from->ask_at_ns = now_ns; /* the pages, at once */
     settle(c, from, now_ns);

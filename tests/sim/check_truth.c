@@ -50,14 +50,14 @@ static uint32_t names_not_in(const struct block_set *set, const struct block_set
     return n_missing;
 }
 
-/* The replica is what is advertised; one that found no room is a part of it. */
+/* The replica is what is advertised; one that found no room is a part of it, and asks for no more. */
 static bool is_true(const struct world_node *wn, const struct world_node *other, const struct replica *replica, char *why, size_t size)
 {
     const struct block_set *advertised = advert_set(other->node->cluster->advert);
     uint32_t n = block_set_len(advertised), n_replica = replica_blocks(replica);
     uint32_t n_false = replica->set ? names_not_in(replica->set, advertised) : 0;
     bool room = !wn->world->config.replicas;
-    if (!n_false && (n_replica == n || (!room && n_replica < n)))
+    if (!n_false && (n_replica == n || (!room && n_replica < n && !replica_need(replica))))
         return true;
     snprintf(why, size, "%s advertises %u blocks, %s believes %u, %u of them falsely, as of change %llu of %llu with %u pages stale", other->name, n,
              wn->name, n_replica, n_false, (unsigned long long)replica->sequence, (unsigned long long)replica->target, replica->n_stale);
