@@ -7,21 +7,30 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/cpu/weight_form.h"
+#include "core/port/model.h"
+#include "tools/hearsay/free_memory.h"
 
 struct kv_size_request {
     uint64_t pages;        /* as asked for, 0: not */
     uint64_t memory_bytes; /* as asked for, 0: not */
     uint64_t page_bytes;
     uint64_t useful_pages; /* what all sequences together can use */
-    uint64_t free_bytes;   /* of the machine, at start; 0: not known */
+    uint64_t weight_bytes; /* that will be taken besides */
+    struct free_memory free;
+};
+
+struct kv_size {
+    uint32_t pages;
+    char why[sizeof(struct free_memory) + 128]; /* "as asked for", "a quarter of the 7900 MiB that are free on this machine" */
 };
 
 /*
- * Pages to allocate: what was asked for, else a quarter of the free memory, at most the useful pages. HS_ERR_LIMIT when not even two
- * pages fit, or more was asked for than is free.
+ * Pages to allocate: what was asked for, else a quarter of the memory that is free beside the weights, at most the useful pages.
+ * HS_ERR_LIMIT when not even two pages fit, or more was asked for than is free.
  */
-int kv_size_pages(const struct kv_size_request *request, uint32_t *out, struct error *err);
-/* MemAvailable of /proc/meminfo, 0 when unknown. */
-uint64_t kv_size_free_memory(void);
+int kv_size_choose(const struct kv_size_request *request, struct kv_size *out, struct error *err);
+/* About what a model's matrices take. */
+uint64_t kv_size_weight_bytes(const struct model_desc *model, enum weight_form form);
 
 #endif

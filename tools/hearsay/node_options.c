@@ -217,7 +217,7 @@ static const struct option_spec node_specs[] = {
     {"pin", "PARTS", "CPUs of each part, e.g. loop=2,http=3,compute=4-7", NULL, .set = set_pin},
     {"kv-pages", "N", "Number of KV pages; default from --kv-memory", "Cache and batch", .kind = OPTION_U64, FIELD(kv_pages), .min = 2,
      .max = 1u << 30, .exclusive = "pool"},
-    {"kv-memory", "SIZE", "Memory for KV pages, e.g. 2GiB; default a quarter of what is free, at most what all sequences can use", NULL,
+    {"kv-memory", "SIZE", "Memory for KV pages, e.g. 2GiB; default a quarter of what the weights leave free, at most what is of use", NULL,
      .kind = OPTION_SIZE, FIELD(kv_memory_bytes), .min = 1, .exclusive = "pool"},
     {"page-tokens", "N", "Tokens of one KV page, the same in the whole group; default 16", NULL, .set = set_page_tokens},
     {"max-batch-tokens", "N", "Rows of one step; default from the measured speed", NULL, COUNT(max_batch_tokens, 1, 1u << 20)},

@@ -40,6 +40,7 @@ struct running_node {
     struct node *node;
     struct node_loop *loop;
     struct joiner *joiner;
+    struct kv_size kv;
     char name[CLUSTER_NAME_BYTES];
     char http_address[TRANSPORT_ADDRESS_TEXT];
 };
@@ -72,20 +73,22 @@ static int open_backend(struct running_node *r, struct error *err)
 {
     const struct node_options *o = &r->options;
     const struct model_desc *model = r->model->desc;
-    const struct kv_size_request size = {
+    struct kv_size_request request = {
         .pages = o->kv_pages,
         .memory_bytes = o->kv_memory_bytes,
         .page_bytes = cpu_backend_page_bytes(model, o->page_tokens),
         .useful_pages = (uint64_t)o->max_sequences * ((model->n_context + o->page_tokens - 1) / o->page_tokens),
-        .free_bytes = kv_size_free_memory(),
+        .weight_bytes = o->backend == BACKEND_NULL ? 0 : kv_size_weight_bytes(model, o->weight_form),
     };
-    uint32_t n_pages;
-    int rc = kv_size_pages(&size, &n_pages, err);
+    free_memory_read("", &request.free);
+    int rc = kv_size_choose(&request, &r->kv, err);
     if (rc)
         return rc;
+    if (!o->kv_pages && !o->kv_memory_bytes)
+        log_info("start", "%u KV pages: %s", r->kv.pages, r->kv.why);
     if (o->backend == BACKEND_NULL) {
         const struct null_backend_config config = {
-            .n_pages = n_pages, .page_tokens = o->page_tokens, .n_vocab = model->n_vocab, .fixed_ns = 20000, .row_ns = 200};
+            .n_pages = r->kv.pages, .page_tokens = o->page_tokens, .n_vocab = model->n_vocab, .fixed_ns = 20000, .row_ns = 200};
         r->backend = null_backend_create(&config, &r->env);
         return r->backend ? 0 : error_set(err, HS_ERR_NO_MEMORY, "%s", error_name(HS_ERR_NO_MEMORY));
     }
@@ -93,7 +96,7 @@ static int open_backend(struct running_node *r, struct error *err)
     const struct cpu_backend_config config = {
         .model = model,
         .page_tokens = o->page_tokens,
-        .n_pages = n_pages,
+        .n_pages = r->kv.pages,
         .cpus = cpus->cpus,
         .n_cpus = cpus->n,
         .compute = o->compute,
@@ -353,8 +356,8 @@ void running_node_describe(const struct running_node *r)
            m->d_model, m->n_heads, m->n_kv_heads, m->d_head, m->n_vocab, m->n_context);
     printf("chat       %s\n", r->model->chat ? chat_template_name(r->model->chat) : r->model->chat_missing);
     printf("backend    %s (%s)\n", backend.name, backend.arithmetic);
-    printf("KV cache   %u pages of %u tokens, %llu MiB\n", backend.n_pages, backend.page_tokens,
-           (unsigned long long)(backend.n_pages * backend.page_bytes >> 20));
+    printf("KV cache   %u pages of %u tokens, %llu MiB: %s\n", backend.n_pages, backend.page_tokens,
+           (unsigned long long)(backend.n_pages * backend.page_bytes >> 20), r->kv.why);
     printf("served as  %s\n", model_id(r));
     printf("node       %s\n", r->name);
     printf("HTTP       %s\n", r->http_address);

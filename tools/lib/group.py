@@ -102,8 +102,8 @@ class Group:
         http_ports = free_ports(count, socket.SOCK_STREAM)
         fabric_ports = free_ports(count, socket.SOCK_DGRAM)
         join = ",".join(f"{host}:{port}" for host, port in zip(hosts, fabric_ports))
-        # Nodes of one machine share its memory: each takes an equal part of what one alone would.
-        share = max(64, available_memory_mib() // 4 // count)
+        # Nodes of one machine share its memory: each takes an equal part of what one alone would, and no more than tests and the quickstart need.
+        share = min(512, max(64, available_memory_mib() // 4 // count))
         self.nodes = []
         for i in range(count):
             name = f"node{i + 1}"
