@@ -116,17 +116,52 @@ static int tokenize(const struct side *side, const struct strbuf *text, const ch
     return rc ? error_set(err, rc, "%s: cannot be made into tokens: %s", path, error_name(rc)) : 0;
 }
 
+static bool is_same_token(const struct tokenizer *a, const struct tokenizer *b, uint32_t id)
+{
+    size_t n_a, n_b;
+    const char *text_a = tokenizer_token_bytes(a, id, true, false, &n_a), *text_b = tokenizer_token_bytes(b, id, true, false, &n_b);
+    return n_a == n_b && memcmp(text_a, text_b, n_a) == 0;
+}
+
+/* The token in front of every text; UINT32_MAX: none. */
+static uint32_t begin_token(const struct tokenizer *tokenizer)
+{
+    return tokenizer_adds_bos(tokenizer) ? tokenizer_bos(tokenizer) : UINT32_MAX;
+}
+
+/* In which way the tokens of the reference are others; "" if in none. */
+static void compare_tokens(const struct accuracy_run *run, const struct token_list *text, char *out, size_t size)
+{
+    const struct tokenizer *model = run->model.tokenizer, *reference = run->reference.tokenizer;
+    const uint32_t n = run->model.engine.info.n_vocab, n_reference = run->reference.engine.info.n_vocab;
+    uint32_t id = 0;
+    *out = '\0';
+    if (n != n_reference) {
+        snprintf(out, size, "%u of them, not %u", n_reference, n);
+        return;
+    }
+    while (id < n && is_same_token(model, reference, id))
+        id++;
+    if (id < n)
+        snprintf(out, size, "token %u is another one", id);
+    else if (begin_token(model) != begin_token(reference))
+        snprintf(out, size, "another begin token, or one where the other has none");
+    else if (text->n != run->text.n || memcmp(text->ids, run->text.ids, text->n * sizeof *text->ids) != 0)
+        snprintf(out, size, "the text is made into others");
+}
+
 /* Distributions compare only over the same tokens behind the same tokens. */
 static int check_reference(struct accuracy_run *run, const struct strbuf *text, struct error *err)
 {
-    const struct side *model = &run->model, *reference = &run->reference;
+    char difference[80];
     struct token_list other = {0};
-    int rc = tokenize(reference, text, run->config->text, &other, err);
-    if (rc == 0 && (model->engine.info.n_vocab != reference->engine.info.n_vocab || other.n != run->text.n ||
-                    memcmp(other.ids, run->text.ids, other.n * sizeof *other.ids) != 0 ||
-                    tokenizer_adds_bos(model->tokenizer) != tokenizer_adds_bos(reference->tokenizer)))
-        rc = error_set(err, HS_ERR_INVALID, "--against: %s has other tokens than %s; give a file of the same model",
-                       run->config->against, run->config->model);
+    int rc = tokenize(&run->reference, text, run->config->text, &other, err);
+    if (rc == 0) {
+        compare_tokens(run, &other, difference, sizeof difference);
+        if (*difference)
+            rc = error_set(err, HS_ERR_INVALID, "--against: %s has other tokens than %s (%s); give a file of the same model",
+                           run->config->against, run->config->model, difference);
+    }
     token_list_fini(&other);
     return rc;
 }

@@ -365,6 +365,40 @@ def tiny_model(name, begins, folder):
     return copy
 
 
+def altered_model(change, folder):
+    """A copy of tiny llama3 with a begin token, whose tokenizer.json and tokenizer_config.json went through change."""
+    copy = shutil.copytree(f"{os.path.dirname(MODEL)}/llama3", tempfile.mkdtemp(dir=folder), dirs_exist_ok=True)
+    files = [f"{copy}/tokenizer.json", f"{copy}/tokenizer_config.json"]
+    contents = []
+    for path in files:
+        with open(path, encoding="utf-8") as f:
+            contents.append(json.load(f))
+    contents[1]["add_bos_token"] = True
+    change(*contents)
+    for path, content in zip(files, contents):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(content, f)
+    return copy
+
+
+def check_other_tokens(text, folder):
+    """Models of one shape with other tokens are told apart in one line."""
+    def swap(tokenizer, _):
+        vocabulary = tokenizer["model"]["vocab"]
+        vocabulary["!"], vocabulary["#"] = vocabulary["#"], vocabulary["!"]
+
+    model = altered_model(lambda *_: None, folder)
+    for change, difference in ((swap, "token 0 is another one"),
+                               (lambda tokenizer, config: config.update(bos_token="<|im_start|>"), "another begin token"),
+                               (lambda tokenizer, config: config.update(add_bos_token=False), "another begin token"),
+                               (lambda tokenizer, _: tokenizer["model"]["merges"].clear(), "the text is made into others"),
+                               (lambda *_: None, None)):
+        done = run("accuracy", "--model", model, "--text", text, "--context", "8", "--sequences", "1", "--threads", "1",
+                   "--against", altered_model(change, folder), expect=2 if difference else 0)
+        if difference:
+            assert len(done.stderr.splitlines()) == 1 and f"({difference}" in done.stderr and "other tokens" in done.stderr, done.stderr
+
+
 def check_accuracy(folder):
     """Against numpy (tests/vectors/make_accuracy.py). FP16 keys and values move single logits of these small models by up to a percent."""
     with open(os.path.join(os.path.dirname(MODEL), "..", "accuracy.json"), encoding="utf-8") as f:
@@ -405,7 +439,7 @@ def check_accuracy(folder):
     assert "No such file" in run("accuracy", "--model", MODEL, "--text", f"{folder}/nothing", "--context", "8", expect=1).stderr
     assert "--context: 512" in run("accuracy", "--model", MODEL, "--text", text, expect=2).stderr
     assert "too few" in run("accuracy", "--model", MODEL, "--text", "/dev/null", "--context", "8", expect=2).stderr
-    assert "other tokens" in run("accuracy", "--model", MODEL, "--text", text, "--context", "8", "--against", against, expect=2).stderr
+    check_other_tokens(text, folder)
     assert "not a peer" in run("route", "--against", MODEL, expect=2).stderr
 
 
