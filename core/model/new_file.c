@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,22 +13,6 @@ enum { MAX_NAMES = 1000, DESCRIPTOR_PATH = 40 };
 static void descriptor_path(int fd, char out[DESCRIPTOR_PATH])
 {
     snprintf(out, DESCRIPTOR_PATH, "/proc/self/fd/%d", fd);
-}
-
-/* A file without a name beside path, or -1: then it has to have one. */
-static int open_nameless(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), named[DESCRIPTOR_PATH];
-    int fd = folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666) : -1;
-    free(folder);
-    if (fd < 0)
-        return -1;
-    descriptor_path(fd, named);
-    if (access(named, F_OK) == 0)
-        return fd;
-    close(fd); /* without /proc it could not be named at the end */
-    return -1;
 }
 
 /* Gives the file a name of this run's own: a new file's if it has no descriptor yet, else that of the nameless one. */
@@ -59,9 +44,31 @@ static int name_part(struct new_file *file, struct error *err)
     return HS_ERR_IO;
 }
 
+static int open_nameless(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    int fd = folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666) : -1;
+    free(folder);
+    return fd;
+}
+
+/* Whether a file without a name can have one later. Not everybody who lets us make one does: without /proc, on some file systems, under
+ * some rules of security it cannot, and after hours of writing is no time to learn that. So another one tries. */
+static bool can_be_named(const char *path)
+{
+    struct new_file trial = {.fd = open_nameless(path), .path = path};
+    struct error ignored;
+    if (trial.fd < 0)
+        return false;
+    const bool named = name_part(&trial, &ignored) == 0;
+    new_file_discard(&trial);
+    return named;
+}
+
 int new_file_open(const char *path, struct new_file *out, struct error *err)
 {
-    struct new_file file = {.fd = open_nameless(path), .path = path};
+    struct new_file file = {.fd = can_be_named(path) ? open_nameless(path) : -1, .path = path};
     int rc = file.fd < 0 ? name_part(&file, err) : 0;
     if (rc == 0)
         *out = file;

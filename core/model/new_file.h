@@ -2,8 +2,8 @@
  * A file that is seen at its place only when it is whole: an earlier one stays until then, and a run that fails, or is killed, leaves
  * nothing.
  *
- * Until then it has no name (O_TMPFILE). Where the file system does not know such files it is PATH.part.PID.N meanwhile, with the
- * first N that is free: then a run that is killed leaves that. Either way an earlier file is replaced in one step (rename).
+ * Until then it has no name (O_TMPFILE). Where there are no such files, or they can have no name at the end, it is PATH.part.PID.N
+ * meanwhile, with the first N that is free: then a run that is killed leaves that. Either way an earlier file is replaced in one step (rename).
  *
  * Ownership: ends with new_file_commit or new_file_discard. path must stay as long. Threading: one thread.
  */

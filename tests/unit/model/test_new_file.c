@@ -1,4 +1,4 @@
-/* Files that are seen when they are whole, with and without the file system's help (O_TMPFILE, refused here by a wrapped open). */
+/* Files that are seen when they are whole, with and without the file system's help (O_TMPFILE, and its linkat, refused here by wrapped calls). */
 #include "tests/unit/model/check.h"
 
 #include <dirent.h>
@@ -16,8 +16,11 @@
 
 int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, ...);
+int __real_linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
+int __wrap_linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
 
 static bool refuses_nameless;
+static int refuses_names; /* errno, or 0 */
 static struct folder place;
 
 int __wrap_open(const char *path, int flags, ...)
@@ -31,6 +34,12 @@ int __wrap_open(const char *path, int flags, ...)
         return -1;
     }
     return __real_open(path, flags, mode);
+}
+
+int __wrap_linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+    errno = refuses_names;
+    return refuses_names ? -1 : __real_linkat(from_folder, from, to_folder, to, flags);
 }
 
 static bool has_nameless(void)
@@ -142,6 +151,19 @@ static void test_named(void **state)
     expect_content(folder_file(&place, left), "left");
 }
 
+/* Nameless files that can never have a name are not begun: no /proc, no such call here, forbidden. */
+static void test_names_refused(void **state)
+{
+    const int reasons[] = {ENOENT, EOPNOTSUPP, EPERM};
+    for (uint32_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        refuses_names = reasons[i];
+        one_life("f");
+        assert_int_equal(count_files(), 1); /* what the killed one left */
+        folder_remove(&place);
+        folder_create(&place);
+    }
+}
+
 /* The same while a nameless file takes a name to replace an earlier one. */
 static void test_names_taken(void **state)
 {
@@ -181,6 +203,7 @@ static void test_refused(void **state)
 static int set_up(void **state)
 {
     refuses_nameless = false;
+    refuses_names = 0;
     folder_create(&place);
     return 0;
 }
@@ -196,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nameless, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_names_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
     };
