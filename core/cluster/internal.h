@@ -178,7 +178,7 @@ void members_reap(struct cluster *c, uint64_t now_ns);
 
 /* weights.c */
 void weights_tell(struct cluster *c, const struct member *to);
-void weights_on_message(struct cluster *c, struct member *m, struct wire_weights told);
+void weights_on_message(struct cluster *c, struct member *m, struct wire_list told);
 
 /* cluster.c */
 /* 0 or the transport's error; counts bytes. */

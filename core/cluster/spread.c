@@ -168,7 +168,7 @@ static void apply(struct cluster *c, struct member *from, const struct wire_memb
     }
 }
 
-void spread_apply(struct cluster *c, struct member *from, struct wire_members members, uint64_t now_ns)
+void spread_apply(struct cluster *c, struct member *from, struct wire_list members, uint64_t now_ns)
 {
     struct wire_member record;
     while (wire_next_member(&members, &record))

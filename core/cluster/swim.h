@@ -32,7 +32,7 @@ void swim_hear_of_death(struct cluster *c, struct member *m, uint64_t accuser_bo
 void spread_write_self(const struct cluster *c, struct wire_member *out);
 /* Appends member states worth passing on, as room allows; what `to` should hear about itself comes first. */
 void spread_append(struct cluster *c, const struct member *to, struct writer *w);
-void spread_apply(struct cluster *c, struct member *from, struct wire_members members, uint64_t now_ns);
+void spread_apply(struct cluster *c, struct member *from, struct wire_list members, uint64_t now_ns);
 /* HELLO; a second one on the same connection asks for the members too. */
 void spread_hello(struct cluster *c, struct member *to, uint64_t now_ns);
 void spread_on_hello(struct cluster *c, struct member *from, const struct wire_hello *hello, uint64_t now_ns);

@@ -44,7 +44,7 @@ static float weight_of(const struct cluster_weight *weights, uint32_t n, const c
     return at ? at->weight : 1;
 }
 
-void weights_on_message(struct cluster *c, struct member *m, struct wire_weights told)
+void weights_on_message(struct cluster *c, struct member *m, struct wire_list told)
 {
     struct cluster_weight theirs[CLUSTER_WEIGHTS_MAX];
     const struct cluster_weight *odd = NULL;

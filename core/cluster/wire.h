@@ -55,7 +55,8 @@ struct wire_member {
     enum wire_state state;
 };
 
-struct wire_members {
+/* Records to the end of a message, walked by wire_next_member or wire_next_weight. */
+struct wire_list {
     struct reader reader;
     uint32_t left;
 };
@@ -69,7 +70,7 @@ struct wire_hello {
 struct wire_probe {
     uint64_t number;
     uint64_t target_boot_id;
-    struct wire_members members;
+    struct wire_list members;
 };
 
 /* What an origin says about itself, in front of every delta. */
@@ -138,14 +139,11 @@ struct wire_intent {
     const uint8_t *blocks;
 };
 
-/* Tenants to whom a weight was given; all others have 1. */
-struct wire_weights { struct reader reader; uint32_t left; };
-
 struct wire_message {
     enum wire_kind kind;
     union {
         struct wire_hello hello;
-        struct wire_members members;
+        struct wire_list members;
         struct wire_probe probe;
         struct wire_digest digest;
         struct wire_pull pull;
@@ -153,7 +151,7 @@ struct wire_message {
         struct wire_page_request page_request;
         struct wire_page page;
         struct wire_intent intent;
-        struct wire_weights weights;
+        struct wire_list weights; /* of tenants to whom one was given; all others have 1 */
         uint32_t leave_incarnation;
     };
 };
@@ -173,9 +171,9 @@ static inline bool wire_epoch_equal(struct wire_epoch a, struct wire_epoch b)
 
 /* 0, HS_ERR_PROTOCOL (malformed, or over a limit) or HS_ERR_UNSUPPORTED (another version, or a kind unknown to this one). */
 int wire_decode(const void *data, size_t len, struct wire_message *out);
-bool wire_next_member(struct wire_members *members, struct wire_member *out);
+bool wire_next_member(struct wire_list *members, struct wire_member *out);
 bool wire_next_run(struct reader *runs, struct wire_run *out);
-bool wire_next_weight(struct wire_weights *weights, struct cluster_weight *out);
+bool wire_next_weight(struct wire_list *weights, struct cluster_weight *out);
 
 void wire_write_hello(struct writer *w, const struct wire_hello *hello);
 void wire_begin_members(struct writer *w);

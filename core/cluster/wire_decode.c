@@ -47,8 +47,31 @@ static const uint8_t *read_names_to_end(struct reader *r, uint32_t max, uint32_t
     return read_view(r, bytes);
 }
 
-static void read_member(struct reader *r, struct wire_member *out)
+typedef void read_record(struct reader *r, void *to);
+
+/* Records up to the end of the message, to be walked once all of them are known to be sound; scratch: room for one. */
+static struct wire_list read_list_to_end(struct reader *r, read_record *read, void *scratch, uint32_t most)
 {
+    struct wire_list list = {.reader = *r};
+    for (; reader_left(r) && list.left <= most; list.left++)
+        read(r, scratch);
+    if (list.left > most)
+        r->failed = true;
+    return list;
+}
+
+static bool next_record(struct wire_list *list, read_record *read, void *out)
+{
+    if (!list->left)
+        return false;
+    list->left--;
+    read(&list->reader, out);
+    return !list->reader.failed;
+}
+
+static void read_member(struct reader *r, void *to)
+{
+    struct wire_member *out = to;
     out->boot_id = read_u64(r);
     out->incarnation = read_u32(r);
     uint8_t state = read_u8(r);
@@ -60,53 +83,34 @@ static void read_member(struct reader *r, struct wire_member *out)
     read_string(r, out->http_address, sizeof out->http_address);
 }
 
-static struct wire_members read_members_to_end(struct reader *r)
+static struct wire_list read_members_to_end(struct reader *r)
 {
-    struct wire_members members = {.reader = *r};
-    struct wire_member ignored;
-    while (reader_left(r) && members.left <= WIRE_MEMBERS_MAX) {
-        read_member(r, &ignored);
-        members.left++;
-    }
-    if (members.left > WIRE_MEMBERS_MAX)
-        r->failed = true;
-    return members;
+    struct wire_member scratch;
+    return read_list_to_end(r, read_member, &scratch, WIRE_MEMBERS_MAX);
 }
 
-bool wire_next_member(struct wire_members *members, struct wire_member *out)
+bool wire_next_member(struct wire_list *members, struct wire_member *out)
 {
-    if (!members->left)
-        return false;
-    members->left--;
-    read_member(&members->reader, out);
-    return !members->reader.failed;
+    return next_record(members, read_member, out);
 }
 
-static void read_weight(struct reader *r, struct cluster_weight *out)
+static void read_weight(struct reader *r, void *to)
 {
+    struct cluster_weight *out = to;
     read_string(r, out->tenant, sizeof out->tenant);
     out->weight = read_rate(r);
     r->failed |= out->weight <= 0;
 }
 
-static struct wire_weights read_weights_to_end(struct reader *r)
+static struct wire_list read_weights_to_end(struct reader *r)
 {
-    struct wire_weights weights = {.reader = *r};
-    struct cluster_weight ignored;
-    for (; reader_left(r) && weights.left <= CLUSTER_WEIGHTS_MAX; weights.left++)
-        read_weight(r, &ignored);
-    if (weights.left > CLUSTER_WEIGHTS_MAX)
-        r->failed = true;
-    return weights;
+    struct cluster_weight scratch;
+    return read_list_to_end(r, read_weight, &scratch, CLUSTER_WEIGHTS_MAX);
 }
 
-bool wire_next_weight(struct wire_weights *weights, struct cluster_weight *out)
+bool wire_next_weight(struct wire_list *weights, struct cluster_weight *out)
 {
-    if (!weights->left)
-        return false;
-    weights->left--;
-    read_weight(&weights->reader, out);
-    return !weights->reader.failed;
+    return next_record(weights, read_weight, out);
 }
 
 bool wire_next_run(struct reader *runs, struct wire_run *out)

@@ -5,7 +5,7 @@
 #include "core/cluster/wire.h"
 #include "tests/fuzz/fuzz.h"
 
-static void walk_members(struct wire_members members)
+static void walk_members(struct wire_list members)
 {
     struct wire_member member;
     uint32_t n = 0;
@@ -17,7 +17,7 @@ static void walk_members(struct wire_members members)
     }
 }
 
-static void walk_weights(struct wire_weights weights)
+static void walk_weights(struct wire_list weights)
 {
     struct cluster_weight weight;
     uint32_t n = 0;

@@ -181,7 +181,7 @@ static uint64_t consume(struct wire_message *m)
     struct wire_member at;
     struct wire_run run;
     struct cluster_weight weight;
-    struct wire_members members = m->kind == WIRE_MEMBERS ? m->members : m->probe.members;
+    struct wire_list members = m->kind == WIRE_MEMBERS ? m->members : m->probe.members;
     switch (m->kind) {
     case WIRE_MEMBERS:
     case WIRE_PING:

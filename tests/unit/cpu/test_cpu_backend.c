@@ -44,11 +44,30 @@ static struct step_span good_span(void)
                               .results = results};
 }
 
+static int submit(const struct step_span *span, uint64_t id)
+{
+    const struct step step = {.id = id, .spans = span, .n_spans = 1};
+    return backend->ops->submit(backend, &step);
+}
+
+static int poll_event(int timeout_ms)
+{
+    struct pollfd wait = {.fd = backend->ops->event_fd(backend), .events = POLLIN};
+    return poll(&wait, 1, timeout_ms);
+}
+
+/* Copies the first of pages from page to page; the last one. */
+static uint32_t copy_on(uint32_t n_copies)
+{
+    for (uint32_t i = 0; i < n_copies; i++)
+        assert_int_equal(backend->ops->copy_page(backend, 10 + (i + 1) % 50, i ? 10 + i % 50 : pages[0]), 0);
+    return 10 + n_copies % 50;
+}
+
 static void expect_refused(struct step_span span, int code)
 {
-    struct step step = {.id = 1, .spans = &span, .n_spans = 1};
     struct step_completion completion;
-    assert_int_equal(backend->ops->submit(backend, &step), code);
+    assert_int_equal(submit(&span, 1), code);
     assert_int_equal(backend->ops->poll(backend, &completion), 0);
 }
 
@@ -109,22 +128,20 @@ static void test_refusals(void **state)
 /* Exactly one completion a step; busy until it was polled; the descriptor is readable then, maybe once before, and no completion after. */
 static void test_completion(void **state)
 {
-    struct step_span span = good_span();
-    struct step step = {.id = 77, .spans = &span, .n_spans = 1};
+    const struct step_span span = good_span();
     struct step_completion completion;
-    struct pollfd wait = {.fd = backend->ops->event_fd(backend), .events = POLLIN};
     for (int i = 0; i < 200; i++) {
-        assert_int_equal(backend->ops->submit(backend, &step), 0);
-        assert_int_equal(backend->ops->submit(backend, &step), HS_ERR_BUSY);
-        assert_int_equal(poll(&wait, 1, 60000), 1);
+        assert_int_equal(submit(&span, 77), 0);
+        assert_int_equal(submit(&span, 77), HS_ERR_BUSY);
+        assert_int_equal(poll_event(60000), 1);
         if (backend->ops->poll(backend, &completion) == 0) { /* that was about its end being near */
-            assert_int_equal(poll(&wait, 1, 60000), 1);
+            assert_int_equal(poll_event(60000), 1);
             assert_int_equal(backend->ops->poll(backend, &completion), 1);
         }
         assert_int_equal(completion.id, 77);
         assert_int_equal(completion.status, 0);
         assert_int_equal(backend->ops->poll(backend, &completion), 0);
-        while (poll(&wait, 1, 0) == 1) /* the earlier event can be written late */
+        while (poll_event(0) == 1) /* the earlier event can be written late */
             assert_int_equal(backend->ops->poll(backend, &completion), 0);
     }
 }
@@ -132,15 +149,13 @@ static void test_completion(void **state)
 /* Polled without waiting for the descriptor, its event may come later; it must not stay readable. */
 static void test_late_event_is_taken(void **state)
 {
-    struct step_span span = good_span();
-    struct step step = {.id = 1, .spans = &span, .n_spans = 1};
+    const struct step_span span = good_span();
     struct step_completion completion;
-    struct pollfd wait = {.fd = backend->ops->event_fd(backend), .events = POLLIN};
     for (int i = 0; i < 500; i++) {
-        assert_int_equal(backend->ops->submit(backend, &step), 0);
+        assert_int_equal(submit(&span, 1), 0);
         while (backend->ops->poll(backend, &completion) == 0)
             ;
-        while (poll(&wait, 1, 0) == 1)
+        while (poll_event(0) == 1)
             assert_int_equal(backend->ops->poll(backend, &completion), 0);
     }
 }
@@ -184,24 +199,13 @@ static void test_results(void **state)
 static void test_many_copies(void **state)
 {
     float before[VOCAB], after[VOCAB];
-    uint32_t chain[4] = {5, 6, 7, 8}, end;
-    struct step_span span = {.history = tokens, .n_tokens = 16, .n_prompt = 17, .pages = chain, .n_pages = 4};
+    uint32_t chain[4] = {5, 6, 7, 8};
+    struct step_span span = good_span();
+    span.n_tokens = 16, span.n_prompt = 17, span.pages = chain, span.n_outputs = 0, span.sampling = NULL, span.results = NULL;
     session_run(backend, &span, 1);
-    span = (struct step_span){.history = tokens,
-                              .position = 16,
-                              .n_tokens = 1,
-                              .n_prompt = 17,
-                              .pages = chain,
-                              .n_pages = 4,
-                              .n_outputs = 1,
-                              .sampling = &session_greedy,
-                              .results = results,
-                              .logits = before};
+    span = good_span(), span.position = 16, span.n_tokens = 1, span.n_prompt = 17, span.pages = chain, span.logits = before;
     session_run(backend, &span, 1);
-    for (uint32_t i = 0; i < 5000; i++)
-        assert_int_equal(backend->ops->copy_page(backend, 10 + (i + 1) % 50, i ? 10 + i % 50 : 5), 0);
-    end = 10 + 5000 % 50;
-    chain[0] = end;
+    chain[0] = copy_on(5000);
     span.logits = after;
     session_run(backend, &span, 1);
     assert_memory_equal(before, after, sizeof before);
@@ -212,25 +216,15 @@ static void test_many_copies_during_a_step(void **state)
 {
     float before[VOCAB], after[VOCAB];
     uint32_t chain[4] = {5, 6, 7, 8};
-    struct step_span span = {.history = tokens,
-                             .n_tokens = 17,
-                             .n_prompt = 17,
-                             .pages = chain,
-                             .n_pages = 4,
-                             .n_outputs = 1,
-                             .sampling = &session_greedy,
-                             .results = results,
-                             .logits = before};
-    struct step step = {.id = 5, .spans = &span, .n_spans = 1};
+    struct step_span span = good_span();
     struct step_completion completion;
-    struct pollfd wait = {.fd = backend->ops->event_fd(backend), .events = POLLIN};
-    assert_int_equal(backend->ops->submit(backend, &step), 0);
-    for (uint32_t i = 0; i < 3000; i++)
-        assert_int_equal(backend->ops->copy_page(backend, 10 + (i + 1) % 50, i ? 10 + i % 50 : 5), 0);
+    span.n_tokens = span.n_prompt = 17, span.pages = chain, span.logits = before;
+    assert_int_equal(submit(&span, 5), 0);
+    const uint32_t end = copy_on(3000);
     while (backend->ops->poll(backend, &completion) == 0)
-        assert_int_equal(poll(&wait, 1, 60000), 1);
+        assert_int_equal(poll_event(60000), 1);
     assert_int_equal(completion.id, 5);
-    chain[0] = 10 + 3000 % 50;
+    chain[0] = end;
     span.position = 16, span.n_tokens = 1, span.logits = after;
     session_run(backend, &span, 1);
     assert_memory_equal(before, after, sizeof before);
