@@ -217,10 +217,12 @@ static void flush_active(struct reliable *self)
 static int reliable_poll(struct transport *transport, uint64_t now_ns, struct transport_event *events, int n)
 {
     struct reliable *self = self_of(transport);
+    const uint64_t last_ns = self->now_ns;
     if (now_ns > self->now_ns)
         self->now_ns = now_ns;
     release_given(self);
-    self->sent_at_once = false;
+    if (self->at_once != NULL)
+        reliable_end_at_once(self->at_once, last_ns);
     flush_active(self); /* what was queued since the last poll: it must not wait while we look for more */
     receive_all(self);
     run_timers(self);
@@ -305,16 +307,15 @@ static int reliable_send(struct transport *transport, uint32_t number, const str
             return HS_ERR_LIMIT;
         len += iov[i].iov_len;
     }
-    /* Whoever has events of ours in hand has just polled: our time is right, and this is often an answer that nothing follows. */
-    bool at_once = self->ready_given < self->ready_head && !self->sent_at_once && self->active == NULL && self->out_n == 0 &&
+    /* Whoever has events of ours in hand has just polled: our time is nearly right, and this is often an answer that nothing follows. */
+    bool at_once = self->ready_given < self->ready_head && self->at_once == NULL && self->active == NULL && self->out_n == 0 &&
                    peer->up->una == peer->up->end;
     int status =
         flags & TRANSPORT_UNRELIABLE ? reliable_queue_unreliable(peer->up, iov, n, len) : reliable_queue(peer->up, iov, n, len);
     if (status != 0)
         return status;
     if (at_once) { /* what follows before the next poll leaves together */
-        self->sent_at_once = true;
-        reliable_flush(peer->up);
+        reliable_flush_at_once(peer->up);
         reliable_out_send(self);
     }
     peer->stats.sent_messages++;

@@ -65,7 +65,8 @@ struct reliable {
     uint8_t *lent;     /* by the carrier and not sent yet */
     struct carrier_datagram out[SEND_BATCH];
     uint32_t out_first, out_n, mtu;
-    bool sent_at_once; /* the first message since the last poll */
+    struct session *at_once; /* whose message has left since the last poll, stamped with that poll's time; NULL: none */
+    uint64_t at_once_counter; /* of its first packet */
 };
 
 /* reliable.c */
@@ -113,6 +114,9 @@ int reliable_queue(struct session *session, const struct iovec *iov, int n, size
 int reliable_queue_unreliable(struct session *session, const struct iovec *iov, int n, size_t len);
 void reliable_queue_empty(struct session *session); /* a fragment without content, to be acknowledged */
 void reliable_flush(struct session *session);
+/* As reliable_flush, between polls: nothing of the session's is under way. Ended by the next poll. */
+void reliable_flush_at_once(struct session *session);
+void reliable_end_at_once(struct session *session, uint64_t stamped_ns);
 void reliable_send_close(struct session *session);
 
 /* reliable_congestion.c: round-trip time, congestion window, pacing */

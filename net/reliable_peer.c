@@ -120,6 +120,8 @@ void reliable_session_free(struct session *session)
 {
     struct reliable *self = session->owner;
     reliable_session_deactivate(session);
+    if (self->at_once == session)
+        self->at_once = NULL;
     self->sessions[session->local_id & (self->sessions_cap - 1)] = NULL;
     for (uint32_t i = 0; i < session->slots_cap; i++)
         if (session->slots[i].buffer != NULL)

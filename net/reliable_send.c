@@ -6,6 +6,7 @@
 #include "net/reliable.h"
 
 enum { FIRST_FRAGMENTS = 64, FIRST_RING_BYTES = 16384 };
+enum { AT_ONCE_NS = 20000 }; /* a poll so long ago is another time than now's */
 
 /* ---- queueing ---- */
 
@@ -302,6 +303,29 @@ void reliable_flush(struct session *session)
     reliable_arm_rto(session);
     if (!stuck)
         reliable_session_deactivate(session);
+}
+
+void reliable_flush_at_once(struct session *session)
+{
+    struct reliable *self = session->owner;
+    self->at_once = session;
+    self->at_once_counter = session->seal.send_counter;
+    reliable_flush(session);
+}
+
+/* It left at some time between two polls. Is that long, it tells no round trip, and its answer is late only as seen from now. */
+void reliable_end_at_once(struct session *session, uint64_t stamped_ns)
+{
+    struct reliable *self = session->owner;
+    self->at_once = NULL;
+    if (self->now_ns - stamped_ns <= AT_ONCE_NS)
+        return;
+    for (uint64_t counter = self->at_once_counter; counter < session->seal.send_counter; counter++)
+        session->sent_ns[counter % SENT_TIMES] = 0;
+    for (uint64_t i = session->una; i < session->next; i++)
+        fragment_at(session, i)->sent_ns = self->now_ns;
+    if (session->in_flight > 0)
+        session->rto_start_ns = self->now_ns;
 }
 
 void reliable_send_close(struct session *session)

@@ -266,6 +266,43 @@ static void test_small_messages_share_datagrams(void **state)
     lab_destroy(lab);
 }
 
+static int poll_at(struct lab *lab, uint32_t i, uint64_t after_ns, struct transport_event *event)
+{
+    lab->now_ns += after_ns;
+    sim_net_advance(lab->net, lab->now_ns);
+    return lab->nodes[i].transport->ops->poll(lab->nodes[i].transport, lab->now_ns, event, 1);
+}
+
+/* Who thinks long over an answer, which then leaves at once, neither takes that time for a round trip nor the answer for lost. */
+static void test_an_answer_after_long_thought(void **state)
+{
+    (void)state;
+    static const uint64_t thought_ns[] = {0, 0, 0, 30 * MS, 50 * MS};
+    struct lab *lab = lab_create(20, &quick, &defaults);
+    lab_pair(lab);
+    lab_run_ms(lab, 50);
+    struct transport *answers = lab->nodes[1].transport;
+    struct transport_peer_stats stats;
+    for (size_t i = 0; i < sizeof thought_ns / sizeof thought_ns[0]; i++) {
+        struct transport_event event;
+        uint32_t sent = lab->nodes[1].tap->sent_by_type[4];
+        assert_int_equal(lab_send(lab, 0, 0, "question", 8, 0), 0);
+        poll_at(lab, 0, 0, &event);
+        assert_int_equal(poll_at(lab, 1, 100000, &event), 1);
+        assert_int_equal(event.kind, TRANSPORT_MESSAGE);
+        lab->now_ns += thought_ns[i];
+        sim_net_advance(lab->net, lab->now_ns);
+        assert_int_equal(lab_send(lab, 1, 0, "answer", 6, 0), 0);
+        assert_int_equal(lab->nodes[1].tap->sent_by_type[4], sent + 1); /* without a poll */
+        assert_int_equal(poll_at(lab, 1, 1000, &event), 0);
+        lab_run_ms(lab, 10);
+        assert_int_equal(answers->ops->peer_stats(answers, 0, &stats), 0);
+        assert_int_equal(stats.retransmits, 0);
+        assert_in_range(stats.rtt_ns, 100000, 300000);
+    }
+    lab_destroy(lab);
+}
+
 static void test_limit_of_peers(void **state)
 {
     (void)state;
@@ -603,6 +640,7 @@ int main(void)
         cmocka_unit_test(test_silent_death_of_an_idle_peer),
         cmocka_unit_test(test_unsealed_is_asked_for),
         cmocka_unit_test(test_small_messages_share_datagrams),
+        cmocka_unit_test(test_an_answer_after_long_thought),
         cmocka_unit_test(test_limit_of_peers),
         cmocka_unit_test(test_limits_of_queues),
         cmocka_unit_test(test_limit_of_strangers),
