@@ -10,7 +10,6 @@
 #include "core/base/rng.h"
 
 #undef ibv_reg_mr
-#undef ibv_reg_mr_iova
 #undef ibv_query_port
 
 enum { NUMBERS = 1 << 16, INLINE_BYTES = 256, HELD = 256, ROUTE_BYTES = 40, LONGEST = 4096 };
@@ -82,9 +81,10 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t len, int access)
     return &memory->mr;
 }
 
-struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *base, size_t len, uint64_t address, int access)
+/* What the header makes of it where the compiler does not know the access. */
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t len, uint64_t address, unsigned int access)
 {
-    return address == (uintptr_t)base ? ibv_reg_mr(pd, base, len, access) : NULL;
+    return address == (uintptr_t)base ? ibv_reg_mr(pd, base, len, (int)access) : NULL;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
