@@ -191,9 +191,12 @@ class Bounds(unittest.TestCase):
             def one_is_taken():  # one that was closed a moment ago may count still, and this one be refused in its place
                 connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=60 * support.PATIENCE)
                 connection.request("GET", "/v1/models")
-                response = connection.getresponse()
-                response.read()
-                (idle.append if response.status == 200 else http.client.HTTPConnection.close)(connection)
+                with connection.getresponse() as response:
+                    response.read()
+                if response.status == 200:
+                    idle.append(connection)
+                else:
+                    connection.close()
                 return len(idle) == 3
             support.wait_until(one_is_taken, what="three connections that stay")
             with socket.create_connection(("127.0.0.1", node.http_port)) as one_more:
