@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "net/dpdk/internal.h"
 
-enum { WATCH_US = 10000, COUNT_US = 200000, LOOKS_PER_CLOCK = 16, AHEAD = 4, MOST_LOOKS = 4 };
+enum { WATCH_US = 10000, COUNT_US = 200000, LOOKS_PER_CLOCK = 16, AHEAD = 4, MOST_LOOKS = 16 };
 
 static bool is_our_mac(const struct dpdk_port *port, const uint8_t *mac)
 {
@@ -197,7 +197,7 @@ int dpdk_receive(struct carrier *carrier, struct carrier_datagram *datagrams, ui
     uint32_t most = n < DPDK_IN - DPDK_BURST ? n : DPDK_IN - DPDK_BURST;
     free_handed(self);
     do_what_is_due(self);
-    for (uint32_t looks = 0; looks < MOST_LOOKS && self->in_n == 0; looks++)
+    for (uint32_t looks = 0; looks < MOST_LOOKS && self->in_n == 0; looks += self->n_ports)
         look_around(self, most);
     self->in_handed = self->in_n < n ? self->in_n : n;
     for (uint32_t i = 0; i < self->in_handed; i++) {

@@ -14,7 +14,7 @@ enum {
 
 static uint8_t *payload_of(const struct rte_mbuf *mbuf)
 {
-    return (uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM;
+    return (uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM + FRAME_HEADER_BYTES;
 }
 
 /* Sent buffers come back when a device is next given something; one that is idle has to be asked. */
@@ -70,7 +70,7 @@ static void write_headers(const struct dpdk *self, struct rte_mbuf *mbuf, const 
     memcpy(&to.ip, datagram->address.bytes + 2, 4);
     to.port = rte_be_to_cpu_16(port);
     to.ip = rte_be_to_cpu_32(to.ip);
-    mbuf->data_off = RTE_PKTMBUF_HEADROOM - FRAME_HEADER_BYTES;
+    mbuf->data_off = RTE_PKTMBUF_HEADROOM;
     mbuf->data_len = (uint16_t)(FRAME_HEADER_BYTES + datagram->len);
     frame_write_udp(rte_pktmbuf_mtod(mbuf, uint8_t *), &from, &to, datagram->len);
     if (mbuf->data_len < LEAST_FRAME_BYTES) {

@@ -5,7 +5,8 @@
  *     in[]       | handed out, freed at the next receive but for those kept (NULL) | received, not handed out yet |   found[]: the same as datagrams
  *     waiting[]  complete but for the MAC of a neighbour that was asked for it
  *
- * A buffer of ours holds the payload at RTE_PKTMBUF_HEADROOM; headers go in front of it when it leaves.
+ * A frame of ours begins at RTE_PKTMBUF_HEADROOM, where a line of the cache begins: drivers that copy it (memif) have a quicker loop for that. Its
+ * headers are written when it leaves.
  */
 #ifndef HEARSAY_NET_DPDK_INTERNAL_H
 #define HEARSAY_NET_DPDK_INTERNAL_H
