@@ -117,7 +117,7 @@ int dpdk_port_claim(struct dpdk_port *port, uint16_t id, uint64_t owner, uint32_
 
 uint32_t dpdk_port_buffers(const struct dpdk_port *port)
 {
-    uint32_t in_rings = port->copies ? COPIED_BUFFERS : 2u * port->ring;
+    uint32_t in_rings = port->copies && !port->shares_memory ? COPIED_BUFFERS : 2u * port->ring;
     return 2 * in_rings * port->queues;
 }
 

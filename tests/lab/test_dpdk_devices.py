@@ -86,9 +86,9 @@ class Devices(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="hearsay-devices-")
         self.addCleanup(shutil.rmtree, self.folder, True)
 
-    def memif(self, more=""):
+    def memif(self, more="", eal=NO_HUGE):
         name = f"hearsay-devices-{os.getpid()}-{self.id().rsplit('.', 1)[1]}"
-        return [f"{NO_HUGE}--vdev=net_memif0,role={role},socket={name}{more}" for role in ("server", "client")]
+        return [f"{eal}--vdev=net_memif0,role={role},socket={name}{more}" for role in ("server", "client")]
 
     def datagram_bytes(self, node):
         return int(re.search(r"datagrams of (\d+) bytes", node.log())[1])
@@ -151,6 +151,10 @@ class Devices(unittest.TestCase):
         for n in pair.nodes:
             self.assertNotIn("queues, not 4", n.log())
         self.check(pair)
+
+    def test_memif_zero_copy(self):
+        """Frames lie in memory of the client's, which its server shares."""
+        self.check(self.start(self.memif(",zero-copy=yes", NO_HUGE + "--single-file-segments ")))
 
     def test_vhost_and_virtio_user(self):
         socket = os.path.join(self.folder, "vhost")

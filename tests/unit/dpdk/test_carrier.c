@@ -31,12 +31,13 @@ static uint64_t now_ms(void)
 
 static struct carrier *open_end(const char *bind, const char *device)
 {
-    static char eal[512];
+    static char eal[640];
     struct error err = {0};
     struct carrier *carrier;
     if (!eal[0])
-        snprintf(eal, sizeof eal, "--no-huge --no-pci -m 128 --vdev=net_memif0,role=server,socket=hearsay-test-%d --vdev=net_memif1,role=client,"
-                 "socket=hearsay-test-%d", (int)getpid(), (int)getpid());
+        snprintf(eal, sizeof eal, "--no-huge --no-pci -m 128 --single-file-segments --vdev=net_memif0,role=server,socket=hearsay-test-%d "
+                 "--vdev=net_memif1,role=client,socket=hearsay-test-%d --vdev=net_memif2,role=client,zero-copy=yes,socket=hearsay-nobody-%d",
+                 (int)getpid(), (int)getpid(), (int)getpid());
     const struct dpdk_carrier_config config = {.bind = bind, .eal = eal, .device = device, .metrics = metrics};
     if (dpdk_carrier_create(&config, &carrier, &err) != 0)
         fail_msg("%s", err.text);
@@ -366,6 +367,17 @@ static void test_the_first_waits(void **state)
     meet();
 }
 
+/* Whoever sits at the other end could read what is written there before it is sealed, and change what has been opened. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    struct carrier *c = open_end("10.79.0.3:7072", "net_memif2");
+    assert_null(c->ops->lend);
+    assert_null(c->ops->keep);
+    assert_non_null(a->ops->lend);
+    c->ops->destroy(c);
+}
+
 static void test_peer_begins_anew(void **state)
 {
     (void)state;
@@ -399,7 +411,7 @@ int main(void)
         cmocka_unit_test(test_addresses),     cmocka_unit_test(test_lent_and_copied), cmocka_unit_test(test_full_ring),
         cmocka_unit_test(test_kept),          cmocka_unit_test(test_empty_pool),      cmocka_unit_test(test_foreign_frames),
         cmocka_unit_test(test_nobody_there),  cmocka_unit_test(test_the_first_waits), cmocka_unit_test(test_peer_begins_anew),
-        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
