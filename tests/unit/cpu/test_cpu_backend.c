@@ -44,10 +44,9 @@ static struct step_span good_span(void)
                               .results = results};
 }
 
-static int submit(const struct step_span *span, uint64_t id)
+static struct step step_of(const struct step_span *span, uint64_t id)
 {
-    const struct step step = {.id = id, .spans = span, .n_spans = 1};
-    return backend->ops->submit(backend, &step);
+    return (struct step){.id = id, .spans = span, .n_spans = 1};
 }
 
 static int poll_event(int timeout_ms)
@@ -66,8 +65,9 @@ static uint32_t copy_on(uint32_t n_copies)
 
 static void expect_refused(struct step_span span, int code)
 {
+    const struct step step = step_of(&span, 1);
     struct step_completion completion;
-    assert_int_equal(submit(&span, 1), code);
+    assert_int_equal(backend->ops->submit(backend, &step), code);
     assert_int_equal(backend->ops->poll(backend, &completion), 0);
 }
 
@@ -129,10 +129,11 @@ static void test_refusals(void **state)
 static void test_completion(void **state)
 {
     const struct step_span span = good_span();
+    const struct step step = step_of(&span, 77);
     struct step_completion completion;
     for (int i = 0; i < 200; i++) {
-        assert_int_equal(submit(&span, 77), 0);
-        assert_int_equal(submit(&span, 77), HS_ERR_BUSY);
+        assert_int_equal(backend->ops->submit(backend, &step), 0);
+        assert_int_equal(backend->ops->submit(backend, &step), HS_ERR_BUSY);
         assert_int_equal(poll_event(60000), 1);
         if (backend->ops->poll(backend, &completion) == 0) { /* that was about its end being near */
             assert_int_equal(poll_event(60000), 1);
@@ -150,9 +151,10 @@ static void test_completion(void **state)
 static void test_late_event_is_taken(void **state)
 {
     const struct step_span span = good_span();
+    const struct step step = step_of(&span, 1);
     struct step_completion completion;
     for (int i = 0; i < 500; i++) {
-        assert_int_equal(submit(&span, 1), 0);
+        assert_int_equal(backend->ops->submit(backend, &step), 0);
         while (backend->ops->poll(backend, &completion) == 0)
             ;
         while (poll_event(0) == 1)
@@ -217,9 +219,10 @@ static void test_many_copies_during_a_step(void **state)
     float before[VOCAB], after[VOCAB];
     uint32_t chain[4] = {5, 6, 7, 8};
     struct step_span span = good_span();
+    const struct step step = step_of(&span, 5);
     struct step_completion completion;
     span.n_tokens = span.n_prompt = 17, span.pages = chain, span.logits = before;
-    assert_int_equal(submit(&span, 5), 0);
+    assert_int_equal(backend->ops->submit(backend, &step), 0);
     const uint32_t end = copy_on(3000);
     while (backend->ops->poll(backend, &completion) == 0)
         assert_int_equal(poll_event(60000), 1);
