@@ -11,6 +11,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "net/dpdk/callers.h"
 #include "net/dpdk/eal.h"
 #include "net/dpdk/port.h"
 #include "perf/bench_fabric_dpdk.h"
@@ -43,7 +44,8 @@ static int open_port(const struct fabric_job *job, bool serves, struct error *er
     pool = rte_pktmbuf_pool_create("bare", BUFFERS, 128, 0, large ? LARGE_ROOM : RTE_MBUF_DEFAULT_BUF_SIZE, (int)rte_socket_id());
     if (pool == NULL)
         return error_set(err, HS_ERR_NO_MEMORY, "no memory for %d buffers", BUFFERS);
-    return dpdk_port_start(&port, 1500, pool, err);
+    rc = dpdk_port_start(&port, 1500, pool, err);
+    return rc ? rc : dpdk_callers_open(err);
 }
 
 /* The next frame, spinning for it. NULL: over, or nothing came for long. */
