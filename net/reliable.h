@@ -66,7 +66,6 @@ struct reliable {
     struct carrier_datagram out[SEND_BATCH];
     uint32_t out_first, out_n, mtu;
     struct session *at_once; /* whose message has left since the last poll, stamped with that poll's time; NULL: none */
-    uint64_t at_once_counter; /* of its first packet */
 };
 
 /* reliable.c */

@@ -213,7 +213,7 @@ bool reliable_on_ack(struct session *session, struct reader *in)
     /* The newest packet's time of sending: from the table, or from a fragment that went with it if the table has moved on. */
     if (newer && session->seal.send_counter - newest <= SENT_TIMES)
         result.newest_sent_ns = session->sent_ns[newest % SENT_TIMES];
-    if (newer && result.newest_sent_ns != 0) {
+    if (newest >= session->timed_from && newer && result.newest_sent_ns != 0) {
         uint64_t rtt = self->now_ns - result.newest_sent_ns;
         reliable_rtt_sample(session, rtt > delay_ns ? rtt - delay_ns : rtt);
     }

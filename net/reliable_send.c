@@ -307,9 +307,7 @@ void reliable_flush(struct session *session)
 
 void reliable_flush_at_once(struct session *session)
 {
-    struct reliable *self = session->owner;
-    self->at_once = session;
-    self->at_once_counter = session->seal.send_counter;
+    session->owner->at_once = session;
     reliable_flush(session);
 }
 
@@ -320,8 +318,7 @@ void reliable_end_at_once(struct session *session, uint64_t stamped_ns)
     self->at_once = NULL;
     if (self->now_ns - stamped_ns <= AT_ONCE_NS)
         return;
-    for (uint64_t counter = self->at_once_counter; counter < session->seal.send_counter; counter++)
-        session->sent_ns[counter % SENT_TIMES] = 0;
+    session->timed_from = session->seal.send_counter;
     for (uint64_t i = session->una; i < session->next; i++)
         fragment_at(session, i)->sent_ns = self->now_ns;
     if (session->in_flight > 0)

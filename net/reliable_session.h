@@ -104,6 +104,7 @@ struct session {
     uint64_t rto_ns, probe_after_ns; /* from the round-trip time; before back-off */
     uint64_t rtt_ns, rtt_variance_ns, rto_start_ns, progress_ns, loss_check_ns;
     uint64_t sent_ns[SENT_TIMES]; /* of the newest packets, by counter modulo SENT_TIMES */
+    uint64_t timed_from;          /* of packets before this one it is not known when they left: they tell no round trip */
     uint64_t acked_end;           /* one past the newest counter that the peer is known to have received */
 
     /* Receiving. */

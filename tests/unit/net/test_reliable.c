@@ -303,6 +303,38 @@ static void test_an_answer_after_long_thought(void **state)
     lab_destroy(lab);
 }
 
+/* The same of an answer in more packets than have their times remembered: what is known of its fragments tells no round trip either. */
+static void test_a_long_answer_after_long_thought(void **state)
+{
+    (void)state;
+    enum { LONG = 2 << 20, MANY_PACKETS = 1000 };
+    static uint8_t answer[LONG];
+    struct lab *lab = lab_create(21, &quick, &defaults);
+    lab_pair(lab);
+    lab_send_numbers(lab, 1, 0, 0, 20, LONG); /* opens the window */
+    lab_wait(lab, &lab->nodes[0].n_messages, 20, 60000);
+    lab_run_ms(lab, 50);
+    struct transport_event event;
+    struct transport *answers = lab->nodes[1].transport;
+    struct transport_peer_stats before, after;
+    assert_int_equal(answers->ops->peer_stats(answers, 0, &before), 0);
+    assert_int_equal(lab_send(lab, 0, 0, "question", 8, 0), 0);
+    poll_at(lab, 0, 0, &event);
+    assert_int_equal(poll_at(lab, 1, 100000, &event), 1);
+    lab->now_ns += 30 * MS;
+    sim_net_advance(lab->net, lab->now_ns);
+    uint32_t sent = lab->nodes[1].tap->sent_by_type[4];
+    assert_int_equal(lab_send(lab, 1, 0, answer, LONG, 0), 0);
+    assert_true(lab->nodes[1].tap->sent_by_type[4] - sent > MANY_PACKETS);
+    poll_at(lab, 0, 100000, &event);
+    poll_at(lab, 1, 100000, &event); /* the first poll since, and the first acknowledgement is there */
+    lab_run_ms(lab, 50);
+    assert_int_equal(answers->ops->peer_stats(answers, 0, &after), 0);
+    assert_true(after.rtt_ns >= 199000); /* the link's is 200,000 */
+    assert_int_equal(after.retransmits, before.retransmits);
+    lab_destroy(lab);
+}
+
 static void test_limit_of_peers(void **state)
 {
     (void)state;
@@ -641,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_unsealed_is_asked_for),
         cmocka_unit_test(test_small_messages_share_datagrams),
         cmocka_unit_test(test_an_answer_after_long_thought),
+        cmocka_unit_test(test_a_long_answer_after_long_thought),
         cmocka_unit_test(test_limit_of_peers),
         cmocka_unit_test(test_limits_of_queues),
         cmocka_unit_test(test_limit_of_strangers),
