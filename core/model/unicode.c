@@ -5,56 +5,19 @@
 #include <utf8proc.h>
 
 #include "core/base/error.h"
-
-/* Bytes that a lead byte announces, and the range of the byte after it (Unicode 15, table 3-7); 0: no lead byte. */
-static size_t lead_length(unsigned char lead, unsigned char *low, unsigned char *high)
-{
-    *low = 0x80;
-    *high = 0xBF;
-    if (lead >= 0xC2 && lead <= 0xDF)
-        return 2;
-    if (lead >= 0xE0 && lead <= 0xEF) {
-        if (lead == 0xE0)
-            *low = 0xA0;
-        if (lead == 0xED)
-            *high = 0x9F;
-        return 3;
-    }
-    if (lead >= 0xF0 && lead <= 0xF4) {
-        if (lead == 0xF0)
-            *low = 0x90;
-        if (lead == 0xF4)
-            *high = 0x8F;
-        return 4;
-    }
-    return 0;
-}
+#include "core/base/utf8.h"
 
 size_t utf8_read(const char *text, size_t len, uint32_t *code, bool *broken)
 {
+    static const unsigned char lead_bits[] = {0, 0x7F, 0x1F, 0x0F, 0x07}; /* by length */
     const unsigned char *bytes = (const unsigned char *)text;
-    unsigned char low, high;
-    *broken = false;
-    if (bytes[0] < 0x80) {
-        *code = bytes[0];
-        return 1;
-    }
-    size_t want = lead_length(bytes[0], &low, &high);
-    uint32_t value = want == 2 ? bytes[0] & 0x1F : want == 3 ? bytes[0] & 0x0F : bytes[0] & 0x07;
-    size_t have = 1;
-    while (have < want && have < len && bytes[have] >= low && bytes[have] <= high) {
-        value = value << 6 | (bytes[have] & 0x3F);
-        low = 0x80;
-        high = 0xBF;
-        have++;
-    }
-    if (want == 0 || have < want) {
-        *code = UNICODE_REPLACEMENT;
-        *broken = true;
-        return have;
-    }
-    *code = value;
-    return want;
+    bool valid;
+    size_t n = utf8_next(text, len, &valid);
+    *broken = !valid;
+    *code = valid ? bytes[0] & lead_bits[n] : UNICODE_REPLACEMENT;
+    for (size_t i = 1; valid && i < n; i++)
+        *code = *code << 6 | (bytes[i] & 0x3F);
+    return n;
 }
 
 size_t utf8_write(uint32_t code, char out[4])
@@ -62,23 +25,13 @@ size_t utf8_write(uint32_t code, char out[4])
     return (size_t)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)out);
 }
 
-bool utf8_valid(const char *text, size_t len)
-{
-    uint32_t code;
-    bool broken = false;
-    for (size_t at = 0; at < len && !broken;)
-        at += utf8_read(text + at, len - at, &code, &broken);
-    return !broken;
-}
-
 void utf8_repair(const char *text, size_t len, struct strbuf *out)
 {
     size_t from = 0; /* start of the valid run not yet copied */
     for (size_t at = 0; at < len;) {
-        uint32_t code;
-        bool broken;
-        size_t n = utf8_read(text + at, len - at, &code, &broken);
-        if (broken) {
+        bool valid;
+        size_t n = utf8_next(text + at, len - at, &valid);
+        if (!valid) {
             strbuf_add(out, text + from, at - from);
             strbuf_add(out, "\xEF\xBF\xBD", 3);
             from = at + n;

@@ -15,14 +15,12 @@
 #define UNICODE_REPLACEMENT 0xFFFDu
 
 /*
- * Reads one character of text[len], len > 0: *code receives it and the return value its bytes. Where the bytes are no
- * character, *code is UNICODE_REPLACEMENT and the return value the length of the maximal subpart (Unicode 15, section
- * 3.9, table 3-8), with *broken set.
+ * Reads one character of text[len], len > 0, as utf8_next: *code receives it and the return value its bytes. Where the bytes are no
+ * character, *code is UNICODE_REPLACEMENT and *broken set.
  */
 size_t utf8_read(const char *text, size_t len, uint32_t *code, bool *broken);
 /* Writes code (a scalar value) into out[4]; returns its bytes. */
 size_t utf8_write(uint32_t code, char out[4]);
-bool utf8_valid(const char *text, size_t len);
 
 /* Appends text[len] with each maximal subpart of broken UTF-8 replaced by U+FFFD; out->failed tells of lack of memory. */
 void utf8_repair(const char *text, size_t len, struct strbuf *out);
