@@ -2,12 +2,13 @@
 #include <stdio.h>
 
 #include "core/base/log.h"
+#include "core/base/output.h"
 #include "perf/bench.h"
 #include "perf/compare.h"
 #include "perf/perf_options.h"
 #include "perf/progress.h"
 
-enum { EXIT_GOOD, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_POSSIBLE = 77 };
+enum { EXIT_FAILED = 1, EXIT_USAGE, EXIT_NOT_POSSIBLE = 77 };
 
 static int list(void)
 {
@@ -15,7 +16,7 @@ static int list(void)
     const struct benchmark *all = benchmarks(&n);
     for (uint32_t i = 0; i < n; i++)
         printf("%-8s %s (%s)\n", all[i].name, all[i].summary, all[i].metrics);
-    return EXIT_GOOD;
+    return output_finish("hearsay-perf");
 }
 
 static int fail(const struct error *err, int rc)
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
     struct report report;
     int rc = perf_options_parse(argc, argv, &config, &err);
     if (rc > 0)
-        return EXIT_GOOD;
+        return output_finish("hearsay-perf");
     if (rc < 0) {
         fprintf(stderr, "hearsay-perf: %s\n", err.text);
         return EXIT_USAGE;
@@ -46,7 +47,7 @@ int main(int argc, char **argv)
         return list();
     if (config.compare) {
         rc = compare_run(config.files[0], config.files[1], config.tolerance, &err);
-        return rc == 0 ? EXIT_GOOD : fail(&err, rc);
+        return rc == 0 ? output_finish("hearsay-perf") : fail(&err, rc);
     }
     if (config.plot_path && (rc = report_can_plot(&err)) != 0)
         return fail(&err, rc);
@@ -64,5 +65,5 @@ int main(int argc, char **argv)
     if (rc == 0 && config.plot_path)
         rc = report_plot(&report, config.plot_path, &err);
     report_fini(&report);
-    return rc == 0 ? EXIT_GOOD : fail(&err, rc);
+    return rc == 0 ? output_finish("hearsay-perf") : fail(&err, rc);
 }

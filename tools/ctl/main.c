@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "core/base/options.h"
+#include "core/base/output.h"
 #include "core/base/strbuf.h"
 #include "tools/ctl/show.h"
 
-enum { EXIT_GOOD, EXIT_FAILED, EXIT_USAGE };
+enum { EXIT_FAILED = 1, EXIT_USAGE };
 
 enum view { VIEW_ALL, VIEW_PEERS };
 
@@ -169,7 +170,7 @@ int main(int argc, char **argv)
     struct error err = {0};
     int rc = options_parse(&ctl_options, argc, argv, &o, &err);
     if (rc > 0)
-        return EXIT_GOOD;
+        return output_finish("hearsay-ctl");
     if (rc == 0 && !o.command)
         rc = error_set(&err, HS_ERR_INVALID, "give the node's address and a command, e.g. hearsay-ctl 127.0.0.1:8080 status");
     if (rc < 0) {
@@ -185,5 +186,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "hearsay-ctl: %s\n", err.text);
     strbuf_fini(&body);
     curl_global_cleanup();
-    return rc ? EXIT_FAILED : EXIT_GOOD;
+    return rc ? EXIT_FAILED : output_finish("hearsay-ctl");
 }

@@ -1,5 +1,4 @@
 /* hearsay: one node of a group. Everything is in running_node.c; here are the command line, the signals and the exit status. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/log.h"
+#include "core/base/output.h"
 #include "tools/hearsay/node_options.h"
 #include "tools/hearsay/running_node.h"
 
@@ -85,15 +85,6 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* What was printed is what was asked for: a full disk is a failure. */
-static int printed(void)
-{
-    if (!fflush(stdout) && !ferror(stdout))
-        return EXIT_GOOD;
-    fprintf(stderr, "hearsay: the output cannot be written: %s\n", strerror(errno));
-    return EXIT_FAILED;
-}
-
 static int failed(int status, const struct error *err)
 {
     fprintf(stderr, "hearsay: %s\n", err->text);
@@ -110,7 +101,7 @@ static int run(const struct node_options *options, struct end_signals *ends, str
     if (options->check) {
         running_node_describe(running);
         running_node_close(running, 0);
-        return printed();
+        return output_finish("hearsay");
     }
     atomic_store(&ends->serves, true); /* before it does: whoever gets an answer, or reads that it serves, may stop it in the same moment */
     rc = running_node_serve(running, err);
@@ -135,7 +126,7 @@ int main(int argc, char **argv)
         return failed(EXIT_FAILED, &err);
     rc = node_options_parse(argc, argv, &options, &err);
     if (rc > 0)
-        return printed();
+        return output_finish("hearsay");
     if (rc < 0)
         return failed(EXIT_USAGE, &err);
     log_setup(options.check ? LOG_LEVEL_ERROR : options.log_level, options.log_format);

@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include "core/base/options.h"
+#include "core/base/output.h"
 #include "core/model/quantize_model.h"
 
-enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, MAX_THREADS = 256 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, MAX_THREADS = 256 };
 enum method { METHOD_RTN };
 
 struct quantize_options {
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
     int shown = -1;
     int rc = parse(argc, argv, &o, &err);
     if (rc > 0)
-        return EXIT_GOOD;
+        return output_finish("hearsay-quantize");
     if (rc < 0) {
         fprintf(stderr, "hearsay-quantize: %s\n", err.text);
         return EXIT_USAGE;
@@ -122,5 +123,5 @@ int main(int argc, char **argv)
     }
     if (!o.quiet)
         show_summary(&o, &summary);
-    return EXIT_GOOD;
+    return output_finish("hearsay-quantize");
 }
