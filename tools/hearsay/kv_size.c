@@ -23,6 +23,8 @@ int kv_size_choose(const struct kv_size_request *request, struct kv_size *out, s
     const bool asked = request->pages || request->memory_bytes;
     uint64_t pages = request->pages ? request->pages : request->memory_bytes / page_bytes;
     struct kv_size size = {.why = "as asked for"};
+    if (!asked && !memory->bytes)
+        return error_set(err, HS_ERR_LIMIT, "how much memory is free cannot be read here (/proc/meminfo); give --kv-memory");
     if (!asked) {
         const uint64_t share = left / 4 / page_bytes;
         pages = min(share, request->useful_pages);

@@ -22,12 +22,12 @@ struct kv_size_request {
 
 struct kv_size {
     uint32_t pages;
-    char why[sizeof(struct free_memory) + 128]; /* "as asked for", "a quarter of the 7900 MiB that are free on this machine" */
+    char why[sizeof(struct free_memory) + 128]; /* "as asked for", "a quarter of the 7900 MiB that the weights leave free on this machine" */
 };
 
 /*
  * Pages to allocate: what was asked for, else a quarter of the memory that is free beside the weights, at most the useful pages.
- * HS_ERR_LIMIT when not even two pages fit, or more was asked for than is free.
+ * HS_ERR_LIMIT when that is less than two pages, or more than is free, or nothing was asked for and what is free is not known.
  */
 int kv_size_choose(const struct kv_size_request *request, struct kv_size *out, struct error *err);
 /* About what a model's matrices take. */

@@ -172,6 +172,8 @@ static void test_default(void **state)
                              "memory, or a smaller model");
     request.weight_bytes = 10 * GIB - 7 * MIB;
     expect_refused(&request, "--kv-memory: room for 1 KV pages of 1048576 bytes; at least 2 are needed");
+    request.free = (struct free_memory){0};
+    expect_refused(&request, "how much memory is free cannot be read here (/proc/meminfo); give --kv-memory");
 }
 
 static void test_asked_for(void **state)
@@ -188,6 +190,7 @@ static void test_asked_for(void **state)
     request.pages = 5;
     expect_pages(&request, 5, "as asked for");
     request.pages = 0;
+    request.memory_bytes = MIB - 1;
     expect_refused(&request, "--kv-memory: room for 0 KV pages of 1048576 bytes; at least 2 are needed");
 }
 
