@@ -109,23 +109,29 @@ static bool wait_ms(struct joiner *j, uint32_t ms)
     return going_on;
 }
 
+/* Whether hosts are left. */
+static bool find_all(struct joiner *j, bool first_try)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < j->n_hosts; i++) {
+        if (find(j, j->hosts[i], first_try))
+            free(j->hosts[i]);
+        else
+            j->hosts[left++] = j->hosts[i];
+    }
+    j->n_hosts = left;
+    return left > 0;
+}
+
 static void *run(void *arg)
 {
     struct joiner *j = arg;
     uint32_t retry_ms = FIRST_RETRY_MS;
-    bool first_try = true;
-    do {
-        uint32_t left = 0;
-        for (uint32_t i = 0; i < j->n_hosts; i++) {
-            if (find(j, j->hosts[i], first_try))
-                free(j->hosts[i]);
-            else
-                j->hosts[left++] = j->hosts[i];
-        }
-        j->n_hosts = left;
-        first_try = false;
+    bool goes_on = find_all(j, true);
+    while (goes_on && wait_ms(j, retry_ms)) {
+        goes_on = find_all(j, false);
         retry_ms = retry_ms < LAST_RETRY_MS / 2 ? retry_ms * 2 : LAST_RETRY_MS;
-    } while (j->n_hosts && wait_ms(j, retry_ms));
+    }
     release(j);
     return NULL;
 }
