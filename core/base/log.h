@@ -5,7 +5,7 @@
  * JSON:  {"time":"...","level":"warn","area":"cluster","message":"..."}
  *
  * An error is logged once, where it is first understood. Never log prompt text. Threading: every function may be called
- * from any thread; a line is written whole. log_setup is called once, before threads start.
+ * from any thread; a line is written whole.
  *
  * Warnings beyond LOG_LINES_PER_S in one second are left out, infos likewise and apart from them, and the next line says how many: a
  * peer that fails a thousand requests a second must not fill a disk. Errors always get through, and at level debug everything does.

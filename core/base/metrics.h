@@ -4,7 +4,7 @@
  * A registry owns its metrics; asking twice for the same name and labels gives the same metric. Registering allocates and
  * locks, so do it at start and keep the pointer; changing a metric is one relaxed atomic operation from any thread.
  * Names and labels are ours; text from outside becomes a label by metrics_label. What carries such a label is given back by
- * metrics_release when its subject goes, so that a registry does not grow with everybody who was ever met.
+ * metrics_release_gauge when its subject goes, so that a registry does not grow with everybody who was ever met.
  *
  * A limit is a bound that this process enforces. All of them are shown under three names, so that one rule watches them all:
  *

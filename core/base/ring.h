@@ -12,7 +12,7 @@
 
 struct ring;
 
-/* Room for at least capacity items (rounded up to one below a power of two). NULL when out of memory. */
+/* Room for at least capacity items (rounded up to a power of two). NULL when out of memory. */
 struct ring *ring_create(uint32_t capacity);
 void ring_destroy(struct ring *ring); /* items left inside are the caller's */
 bool ring_push(struct ring *ring, void *item); /* false: full */

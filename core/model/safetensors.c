@@ -232,8 +232,11 @@ static int check_index(const struct safetensors *s, const json_t *weight_map, co
 {
     const char *name;
     json_t *file;
-    json_object_foreach((json_t *)weight_map, name, file) if (!safetensors_find(s, name)) return error_set(
-        err, HS_ERR_PARSE, "%s: tensor \"%s\" is in none of the files; get a whole copy of the folder", path, name);
+    json_object_foreach((json_t *)weight_map, name, file)
+    {
+        if (!safetensors_find(s, name))
+            return error_set(err, HS_ERR_PARSE, "%s: tensor \"%s\" is in none of the files; get a whole copy of the folder", path, name);
+    }
     return 0;
 }
 
