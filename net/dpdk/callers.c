@@ -47,15 +47,18 @@ static struct door *doors;
 
 /* ---- names ---- */
 
-/* As the driver has them; false: too long. */
-static bool set_name(struct name *name, const char *text, bool is_abstract)
+/* The driver puts a byte of zero behind an abstract name, too. */
+static size_t longest_name(bool is_abstract)
+{
+    return sizeof((struct sockaddr_un){0}.sun_path) - (is_abstract ? 2 : 1);
+}
+
+/* As the driver has them; text is not too long. */
+static void set_name(struct name *name, const char *text, bool is_abstract)
 {
     size_t len = strlen(text);
     *name = (struct name){.address.sun_family = AF_UNIX, .len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)};
-    if (len >= sizeof name->address.sun_path)
-        return false;
     memcpy(name->address.sun_path + is_abstract, text, len);
-    return true;
 }
 
 static bool is_same(const struct name *a, const struct name *b)
@@ -218,28 +221,30 @@ static struct door *find_door(const struct name *known)
     return door;
 }
 
-static struct door *make_door(const struct name *known, const char *text, struct error *err)
+static int make_door(const struct name *known, const char *text, struct door **out, struct error *err)
 {
+    char inner[48];
     struct door *door = calloc(1, sizeof *door);
-    if (door == NULL) {
-        error_set(err, HS_ERR_NO_MEMORY, "out of memory for a memif server");
-        return NULL;
-    }
+    if (door == NULL)
+        return error_set(err, HS_ERR_NO_MEMORY, "out of memory for a memif server");
     door->known = *known;
     door->outer = open_socket();
     if (door->outer < 0 || bind(door->outer, (const struct sockaddr *)&known->address, known->len) != 0) {
         error_set(err, HS_ERR_IO, "no memif server can be at \"%s\": %s", text, errno == EADDRINUSE ? "another one is there" : strerror(errno));
         close_if_open(door->outer);
         free(door);
-        return NULL;
+        return HS_ERR_IO;
     }
+    make_up(inner, sizeof inner);
+    set_name(&door->inner, inner, true);
     door->next = doors;
-    return doors = door;
+    *out = doors = door;
+    return 0;
 }
 
 int dpdk_callers_take(const char *device, char *more, size_t size, struct error *err)
 {
-    char text[256], abstract[8] = "yes", inner[48];
+    char text[EAL_ARGUMENT_BYTES], abstract[8] = "yes";
     struct name known;
     *more = '\0';
     if (!eal_device_is_memif_server(device))
@@ -247,16 +252,15 @@ int dpdk_callers_take(const char *device, char *more, size_t size, struct error 
     snprintf(text, sizeof text, "%s", DEFAULT_SOCKET);
     eal_device_value(device, "socket", text, sizeof text);
     eal_device_value(device, "socket-abstract", abstract, sizeof abstract);
-    if (!set_name(&known, text, strcmp(abstract, "no") != 0))
-        return error_set(err, HS_ERR_INVALID, "\"%s\" is longer than the name of a socket may be", text);
+    const bool is_abstract = strcmp(abstract, "no") != 0;
+    if (strlen(text) > longest_name(is_abstract))
+        return error_set(err, HS_ERR_INVALID, "the socket of a memif server may have a name of %zu bytes at most, not \"%s\"",
+                         longest_name(is_abstract), text);
+    set_name(&known, text, is_abstract);
     struct door *door = find_door(&known);
-    if (door == NULL) {
-        door = make_door(&known, text, err);
-        if (door == NULL)
-            return HS_ERR_IO;
-        make_up(inner, sizeof inner);
-        set_name(&door->inner, inner, true);
-    }
+    int rc = door == NULL ? make_door(&known, text, &door, err) : 0;
+    if (rc != 0)
+        return rc;
     snprintf(more, size, ",socket=%s,socket-abstract=yes", door->inner.address.sun_path + 1);
     return 0;
 }

@@ -126,12 +126,14 @@ static socklen_t length_of(const struct sockaddr_un *name)
 static void take_name(void)
 {
     struct error err = {0};
-    char server[160], client[160], more[128], again[128];
+    char server[160], client[160], longer[400], more[128], again[128];
     snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "hearsay-test-interrupts-%d", (int)getpid()); /* abstract */
     snprintf(server, sizeof server, "net_memif0,role=server,socket=%s", address.sun_path + 1);
     snprintf(client, sizeof client, "net_memif0,role=client,socket=%s", address.sun_path + 1);
     assert_int_equal(dpdk_callers_take(client, more, sizeof more, &err), 0);
     assert_string_equal(more, "");
+    snprintf(longer, sizeof longer, "net_memif0,role=server,socket=%0300d", 0); /* not taken for one without a name */
+    assert_int_equal(dpdk_callers_take(longer, more, sizeof more, &err), HS_ERR_INVALID);
     int other = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(other, (struct sockaddr *)&address, length_of(&address)), 0);
     assert_int_equal(dpdk_callers_take(server, more, sizeof more, &err), HS_ERR_IO);
