@@ -19,7 +19,6 @@
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_ethdev.h>
 #include <rte_log.h>
 
 #include "core/base/log.h"
@@ -229,15 +228,16 @@ static int take_sockets(struct error *err)
     return rc;
 }
 
+/* A driver has taken it. That need not make a port: some only bring others along. */
 static bool is_there(const char *device)
 {
-    struct rte_eth_dev_info info;
+    struct rte_dev_iterator at;
+    const struct rte_device *other;
     size_t len = strcspn(device, ",");
-    for (uint32_t id = 0; (id = (uint32_t)rte_eth_find_next((uint16_t)id)) < RTE_MAX_ETHPORTS; id++)
-        if (rte_eth_dev_info_get((uint16_t)id, &info) == 0 && info.device != NULL && strncmp(rte_dev_name(info.device), device, len) == 0 &&
-            rte_dev_name(info.device)[len] == '\0')
-            return true;
-    return false;
+    bool found = false;
+    RTE_DEV_FOREACH(other, "bus=vdev", &at)
+        found |= rte_dev_is_probed(other) && strncmp(rte_dev_name(other), device, len) == 0 && rte_dev_name(other)[len] == '\0';
+    return found;
 }
 
 /* DPDK starts without the devices that it cannot make. */
@@ -245,7 +245,7 @@ static int check_devices(struct error *err)
 {
     const char *device;
     for (int i = 0; (device = eal_arguments_vdev(&eal.arguments, i)) != NULL; i++)
-        if (eal_device_is(device, "net_") && !is_there(device))
+        if (!is_there(device))
             return error_set(err, HS_ERR_UNSUPPORTED, "DPDK cannot make %.*s: %s", (int)strcspn(device, ","), device, complaints());
     return 0;
 }

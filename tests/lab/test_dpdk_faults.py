@@ -67,8 +67,13 @@ class Starts(unittest.TestCase):
 
     def test_one_of_several_cannot_be_made(self):
         """DPDK would go on without it; and what it says of it is not what it said first."""
-        self.one_line(start("--eal", NO_HUGE + "--vdev=net_ring0 --vdev=net_memif0,role=server,socket=hearsay-wrong --vdev=net_memif1,rsize=99"), (77,),
+        self.one_line(start("--eal", NO_HUGE + f"--vdev=net_ring0 --vdev=net_memif0,role=server,socket=hearsay-wrong-{os.getpid()} --vdev=net_memif1,rsize=99"), (77,),
                       "cannot make net_memif1: .*rsize|cannot make net_memif1: .*ring size")
+
+    def test_device_without_a_port(self):
+        """It would bring other devices along, were there any of the kind that it looks for."""
+        status, lines, _ = start("--eal", NO_HUGE + "--vdev=net_ring0 --vdev=net_vdev_netvsc0")
+        self.assertEqual(status, 0, lines)
 
     def test_small_buffers(self):
         for device in ("net_memif0,bsize=13", "net_memif0,bsize=1000", "net_af_packet0,iface=lo,framesz=96", "net_af_packet0,iface=lo,framesz=1024"):
