@@ -55,7 +55,7 @@ static void serve_message(struct server *server, const struct transport_event *e
         reply(server, event->peer, &head, event->data + sizeof head, event->len - (uint32_t)sizeof head);
         break;
     case STREAM:
-        if (event->peer < MAX_PEERS && fabric_read_message(event->data + sizeof head, event->len - sizeof head) && ++server->streamed[event->peer] % head.value == 0)
+        if (event->peer < MAX_PEERS && head.value != 0 && fabric_read_message(event->data + sizeof head, event->len - sizeof head) && ++server->streamed[event->peer] % head.value == 0)
             reply(server, event->peer, &(struct head){.kind = CREDIT, .value = server->streamed[event->peer]}, NULL, 0);
         break;
     case FETCH:
