@@ -27,7 +27,7 @@ struct carrier_datagram {
     struct carrier_address address; /* destination on send, source on receive */
     uint8_t *data;                  /* send: caller's; receive: carrier's, valid until the next receive */
     uint32_t len;
-    void *held;                     /* receive: for keep; NULL: it cannot be kept */
+    void *held;                     /* receive: for keep and authentic; NULL: it cannot be kept */
 };
 
 struct carrier_stats {
@@ -54,10 +54,10 @@ struct carrier_ops {
     /* Fills up to n datagrams; returns how many, fewer than n when there are no more just now, or HS_ERR_*. */
     int (*receive)(struct carrier *carrier, struct carrier_datagram *datagrams, uint32_t n);
     /* Leaves the data of a datagram that has just been received to the caller, to be written and read, until release. NULL: too many are
-     * kept already. Both slots may be NULL: then `held` means nothing. */
+     * kept already. Both slots may be NULL. */
     void *(*keep)(struct carrier *carrier, void *held);
     void (*release)(struct carrier *carrier, void *kept);
-    /* The datagram just received opened under its source's key: nobody has forged it. The slot may be NULL; `held` means what it meant. */
+    /* The datagram just received opened under its source's key: nobody has forged it. The slot may be NULL. */
     void (*authentic)(struct carrier *carrier, const struct carrier_datagram *datagram);
     /* Own address in text, as peers would reach it. */
     void (*local)(const struct carrier *carrier, char *text, size_t size);
