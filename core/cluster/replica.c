@@ -126,22 +126,6 @@ void replica_apply_manifest(struct replica *r, uint64_t sequence, const uint8_t 
     }
 }
 
-static bool has_name(const struct wire_page *page, uint64_t name)
-{
-    uint32_t low = 0, high = page->n;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        uint64_t at = wire_name(page->names, middle);
-        if (at == name)
-            return true;
-        if (at < name)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return false;
-}
-
 /* Names must ascend and belong to the page. */
 static bool page_is_sound(const struct wire_page *page)
 {
@@ -164,20 +148,16 @@ static uint64_t as_of(const struct replica *r, const struct wire_page *page)
     return checksum == r->manifest[page->page] ? r->manifest_sequence : page->sequence;
 }
 
-static void remove_missing(struct replica *r, const struct wire_page *page)
+/* All of it, as many at a time as are listed at once. */
+static void empty_page(struct replica *r, uint32_t page)
 {
-    uint64_t old[256];
-    for (bool again = true; again;) {
-        uint32_t n = block_set_page_names(r->set, page->page, old, 256);
-        uint32_t listed = n < 256 ? n : 256;
-        uint32_t removed = 0;
-        for (uint32_t i = 0; i < listed; i++)
-            if (!has_name(page, old[i])) {
-                take_away(r, old[i]);
-                removed++;
-            }
-        again = n > 256 && removed > 0;
-    }
+    uint64_t names[256];
+    uint32_t n;
+    do {
+        n = block_set_page_names(r->set, page, names, 256);
+        for (uint32_t i = 0; i < n && i < 256; i++)
+            take_away(r, names[i]);
+    } while (n > 256);
 }
 
 bool replica_apply_page(struct replica *r, const struct wire_page *page)
@@ -187,7 +167,7 @@ bool replica_apply_page(struct replica *r, const struct wire_page *page)
     uint64_t sequence = as_of(r, page);
     if (sequence < r->page_changed[page->page])
         return false;
-    remove_missing(r, page);
+    empty_page(r, page->page);
     for (uint32_t i = 0; i < page->n; i++)
         add(r, wire_name(page->names, i));
     r->page_as_of[page->page] = sequence;

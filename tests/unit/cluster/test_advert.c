@@ -264,6 +264,36 @@ static void test_replica_follows_at_random(void **state)
     advert_destroy(a);
 }
 
+/* A page of more names than are listed at once: what the origin has dropped is dropped, wherever it stands among those it has. */
+static void test_large_page(void **state)
+{
+    enum { NAMES = 1000, KEPT = 600 };
+    static uint64_t names[NAMES];
+    for (uint64_t i = 0; i < NAMES; i++)
+        names[i] = UINT64_C(7) << 56 | i << 32;
+    for (int drops_first = 0; drops_first < 2; drops_first++) {
+        struct replica_budget budget = {.max_blocks = NAMES};
+        struct replica r;
+        struct wire_page whole = {.epoch = {9, 1}, .sequence = NAMES, .page = 7, .n = NAMES, .names = (const uint8_t *)names}, rest = whole;
+        uint64_t checksums[BLOCK_SET_PAGES] = {[7] = 1};
+        rest.sequence++;
+        rest.n = KEPT;
+        rest.names = (const uint8_t *)(names + (drops_first ? NAMES - KEPT : 0));
+        replica_init(&r, &budget);
+        assert_int_equal(replica_enter_epoch(&r, whole.epoch), 0);
+        replica_apply_manifest(&r, whole.sequence, (const uint8_t *)checksums);
+        assert_true(replica_apply_page(&r, &whole));
+        assert_int_equal(replica_blocks(&r), NAMES);
+        replica_apply_manifest(&r, rest.sequence, (const uint8_t *)checksums);
+        assert_true(replica_apply_page(&r, &rest));
+        assert_int_equal(replica_blocks(&r), KEPT);
+        assert_int_equal(budget.blocks, KEPT);
+        for (uint32_t i = 0; i < NAMES; i++)
+            assert_int_equal(block_set_has(r.set, names[i]), drops_first ? i >= NAMES - KEPT : i < KEPT);
+        replica_fini(&r);
+    }
+}
+
 static void test_gap_and_duplicates(void **state)
 {
     struct pair p;
@@ -366,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_deep_blocks_come_back_in_order),
         cmocka_unit_test(test_advertised_set_is_closed_under_prefixes),
         cmocka_unit_test(test_replica_follows_at_random),
+        cmocka_unit_test(test_large_page),
         cmocka_unit_test(test_gap_and_duplicates),
         cmocka_unit_test(test_correction_heals_by_checksum),
         cmocka_unit_test(test_memory_cap_holds),
