@@ -179,8 +179,8 @@ int verbs_pair_offer(struct verbs_link *link, enum control_pair which)
         if (pair->qp == NULL || to_init(link, which) != 0)
             status = error_set(&err, HS_ERR_IO, "RDMA device %s gives no queue pair: %s", link->rail->choice.device, strerror(errno));
     }
-    if (status == 0)
-        status = u64_map_put(&self->pair_of_qp, qp_key(self, link->rail, pair->qp->qp_num), (uint64_t)link->peer << 1 | which);
+    if (status == 0 && u64_map_put(&self->pair_of_qp, qp_key(self, link->rail, pair->qp->qp_num), (uint64_t)link->peer << 1 | which) != 0)
+        status = error_set(&err, HS_ERR_NO_MEMORY, "out of memory");
     if (status != 0) {
         log_write(status == HS_ERR_CLOSED ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN, "net", "verbs: peer %u gets no queue pair for %s: %s", link->peer,
                   pair_names[which], err.text); /* that a port is down was said when it went */
