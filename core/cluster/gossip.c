@@ -111,7 +111,9 @@ uint64_t gossip_push(struct cluster *c, struct member *m, uint64_t first, uint8_
 
 static bool has_spare_for_round(struct cluster *c, struct member *m, uint64_t now_ns)
 {
-    return !reads_are_starved(m) && gossip_has_spare(c, m, now_ns);
+    bool has_spare = !reads_are_starved(m) && gossip_has_spare(c, m, now_ns);
+    m->reads.round_went |= has_spare;
+    return has_spare;
 }
 
 static bool hears_us(const struct member *m)

@@ -76,10 +76,11 @@ static uint64_t step_head(struct cluster *c, struct member *m, uint64_t now_ns)
         return reads->head_at_ns;
     reads->head_at_ns = now_ns + head_interval(c, m);
     bool has_spare = gossip_has_spare(c, m, now_ns);
-    reads->n_put_off += !has_spare;
+    reads->n_put_off += !has_spare && reads->round_went;
     if (!has_spare || !gossip_take(c, m, reads->head_bytes ? reads->head_bytes : REGION_HEAD_BYTES, now_ns))
         return reads->head_at_ns;
     reads->n_put_off = 0;
+    reads->round_went = false;
     int rc = begin(c, m, REGION_HEAD, 0, REGION_HEAD_BYTES);
     if (rc != 0 && rc != HS_ERR_BUSY)
         fail(c, m, rc, now_ns);

@@ -20,7 +20,8 @@ struct digest_reads {
     uint32_t generation; /* reads of an earlier connection or process are not ours any more */
     uint32_t pending;
     bool head_pending, has_failed;
-    uint32_t n_put_off; /* times in a row that there was no room for the header */
+    bool round_went;    /* since the header was read last: else rounds would never have a turn where that takes long */
+    uint32_t n_put_off; /* times in a row that there was no room for the header since then */
     unsigned need; /* and as of which state the batch began */
     uint64_t sequence, began_ns;
     uint64_t expected_bytes, brought_bytes; /* the first count against the peer's byte rate when they are asked for, what exceeds them at the end */
