@@ -51,15 +51,15 @@ static void look_at_group(const struct hierarchy *h, const char *root, const cha
 {
     char path[PATH_MAX];
     uint64_t limit, used, cached;
+    snprintf(path, sizeof path, "%s%s/%s", root, group, h->usage);
+    if (!read_number(path, "", &used))
+        return;
+    snprintf(path, sizeof path, "%s%s/memory.stat", root, group);
+    for (int c = 0; c < 2; c++) {
+        if (read_number(path, h->cached[c], &cached))
+            used = used > cached ? used - cached : 0;
+    }
     for (int i = 0; i < 2 && h->limits[i]; i++) {
-        snprintf(path, sizeof path, "%s%s/%s", root, group, h->usage);
-        if (!read_number(path, "", &used))
-            return;
-        snprintf(path, sizeof path, "%s%s/memory.stat", root, group);
-        for (int c = 0; c < 2; c++) {
-            if (read_number(path, h->cached[c], &cached))
-                used = used > cached ? used - cached : 0;
-        }
         snprintf(path, sizeof path, "%s%s/%s", root, group, h->limits[i]);
         if (read_number(path, "", &limit))
             lower(out, limit > used ? limit - used : 0, "under ", path + strlen(root));
